@@ -1,0 +1,152 @@
+"""Pairs -> Batch: a `Table` reads pictures and captions of a data set by place; rows become batches off the main thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight import processes
+from matchlight.core import IMAGE, TEXT, Batch, Items
+from matchlight.pairs import FeatureSource, Pairs
+from matchlight.text import Captions
+
+Companions = Callable[[np.ndarray, np.random.Generator], dict[str, np.ndarray]]
+
+
+def seeded(*numbers: int) -> np.random.Generator:
+    """A generator for one purpose: every draw follows from (seed, epoch, phase, step), never from what ran before."""
+    return np.random.default_rng(np.random.SeedSequence([n & 0xFFFFFFFF for n in numbers]))
+
+
+class Table:
+    """One data set as a run reads it: `items(side, places)` gives pictures or captions ready for an encoder."""
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        images: FeatureSource,
+        captions: Captions | None,
+        *,
+        device: torch.device | str = "cpu",
+        broken: Sequence[int] = (),
+    ):
+        self.pairs = pairs
+        self.images = images
+        self.captions = captions
+        self.device = torch.device(device)
+        self.broken = np.asarray(sorted(broken), dtype=np.int64)
+        self._resident = self._make_resident()
+
+    def _make_resident(self) -> Tensor | None:
+        """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
+        array = getattr(self.images, "array", None)
+        if self.device.type != "cuda" or array is None:
+            return None
+        free, _ = torch.cuda.mem_get_info(self.device)
+        if array.nbytes > free // 4:
+            return None
+        return torch.cat([torch.from_numpy(np.array(part)).to(self.device) for part in np.array_split(array, 16)])
+
+    def rows(self, split: str) -> np.ndarray:
+        """Rows of a split whose picture could be read."""
+        rows = self.pairs.rows(split)
+        return rows[~np.isin(self.pairs.picture[rows], self.broken)]
+
+    def items(self, side: str, index: np.ndarray) -> Items:
+        """The items at these places of one side's table."""
+        return self._pictures(index) if side == IMAGE else self._texts(index)
+
+    def _pictures(self, index: np.ndarray) -> Items:
+        if self._resident is not None:
+            x = self._resident[torch.from_numpy(index).to(self.device)]
+        else:
+            x = torch.from_numpy(np.ascontiguousarray(self.images.gather(index)))
+        extra: dict[str, Tensor] = {}
+        if self.pairs.labels is not None:
+            extra["label"] = torch.from_numpy(self.pairs.labels.image[index].astype(np.float32))
+        if self.pairs.boxes is not None:
+            extra["box"] = torch.from_numpy(self.pairs.boxes[index].astype(np.float32))
+        x = x if x.dtype == torch.uint8 else x.float()
+        return Items(x, None, torch.from_numpy(np.asarray(index, dtype=np.int64)), extra)
+
+    def _texts(self, index: np.ndarray) -> Items:
+        extra = {"picture": torch.from_numpy(self.pairs.picture[index].astype(np.int64))}
+        if self.pairs.labels is not None:
+            extra["label"] = torch.from_numpy(self.pairs.labels.text[index].astype(np.float32))
+        place = torch.from_numpy(np.asarray(index, dtype=np.int64))
+        if self.captions is None:
+            assert self.pairs.text_features is not None
+            return Items(torch.from_numpy(self.pairs.text_features[index].astype(np.float32)), None, place, extra)
+        tokens, lengths = self.captions.batch(np.asarray(index))
+        extra["length"] = torch.from_numpy(np.asarray(lengths, dtype=np.int64))
+        mask = torch.arange(tokens.shape[1])[None] < extra["length"][:, None]
+        return Items(torch.from_numpy(np.asarray(tokens, dtype=np.int64)), mask, place, extra)
+
+
+def collate(
+    table: Table, rows: np.ndarray, *, more: dict[str, np.ndarray] | None = None, repeat: bool = False
+) -> Batch:
+    """A batch of these rows. Each picture is read once; `repeat` gives every pair its own copy, as the old code does.
+
+    `more` names further (picture, caption) pairs to score; their items follow the batch's own on each side.
+    """
+    owners = table.pairs.picture[rows]
+    pictures, place = (owners, np.arange(len(rows))) if repeat else np.unique(owners, return_inverse=True)
+    links = {"positive": np.stack([place, np.arange(len(rows))], 1)}
+    core = (len(pictures), len(rows))
+    texts = rows
+    for name, pairs in (more or {}).items():
+        spots = np.stack([np.arange(len(pairs)) + len(pictures), np.arange(len(pairs)) + len(texts)], 1)
+        pictures, texts = np.concatenate([pictures, pairs[:, 0]]), np.concatenate([texts, pairs[:, 1]])
+        links[name] = spots
+    sides = {
+        IMAGE: table.items(IMAGE, pictures[processes.shard(len(pictures))]),
+        TEXT: table.items(TEXT, texts[processes.shard(len(texts))]),
+    }
+    return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
+
+
+def plan(rows: np.ndarray, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Shuffled rows in batches of `size`; a last batch of one pair (no negative, no variance) joins the one before."""
+    order = rng.permutation(rows)
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [np.concatenate(parts[-2:])]
+    return parts
+
+
+def ahead(make: Callable[[int], Any], steps: range, *, depth: int = 2) -> Iterator[Any]:
+    """make(step) for each step, prepared by a thread a little ahead of whoever iterates."""
+    box: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for step in steps:
+                if stop.is_set():
+                    return
+                box.put(make(step))
+            box.put(None)
+        except BaseException as problem:  # handed to the main thread, which raises it where it can be seen
+            box.put(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while (thing := box.get()) is not None:
+            if isinstance(thing, BaseException):
+                raise thing
+            yield thing
+    finally:
+        stop.set()
+        while thread.is_alive():
+            try:
+                box.get_nowait()
+            except queue.Empty:
+                thread.join(0.01)

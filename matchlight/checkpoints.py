@@ -1,0 +1,112 @@
+"""Our own files: a tree of tensors and plain values in one safetensors file, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from matchlight.core import BadInput
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file atomically: a reader sees the old one or the new one, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON with two spaces, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, what: str) -> Any:
+    """A JSON file of ours; a missing or broken one is one clear line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file ({what})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path}: not valid JSON ({what}): {problem}") from None
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """A .npy file, atomically."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp.npy")
+    np.save(draft, array)
+    os.replace(draft, path)
+
+
+def save_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
+    """A state dict as safetensors, atomically; tensors that share memory are stored apart."""
+    whole = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    save_file(whole, str(draft))
+    os.replace(draft, path)
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """A state dict from safetensors."""
+    try:
+        return load_file(str(path))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; a run that finished an epoch has one") from None
+    except SafetensorError as problem:
+        raise BadInput(f"{path}: not a readable safetensors file: {problem}") from None
+
+
+def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Plain values as JSON, tensors and arrays by number: no pickle is needed to keep an optimiser."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        key = str(len(tensors))
+        tensor = torch.as_tensor(value)
+        tensors[key] = tensor.detach().cpu().contiguous().clone()
+        return {"tensor": key, "numpy": isinstance(value, np.ndarray)}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(k, tensors), _pack(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list": [_pack(v, tensors) for v in value], "tuple": isinstance(value, tuple)}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        tensor = tensors[value["tensor"]]
+        return tensor.numpy() if value["numpy"] else tensor
+    if "dict" in value:
+        return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["dict"]}
+    items = [_unpack(v, tensors) for v in value["list"]]
+    return tuple(items) if value["tuple"] else items
+
+
+def save_tree(path: Path, tree: dict[str, Any]) -> None:
+    """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically and flushed."""
+    tensors: dict[str, torch.Tensor] = {}
+    shape = json.dumps(_pack(tree, tensors))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    save_file(tensors or {"empty": torch.zeros(0)}, str(draft), metadata={"tree": shape})
+    with open(draft, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def load_tree(path: Path) -> dict[str, Any]:
+    """What `save_tree` wrote."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            shape = json.loads((file.metadata() or {})["tree"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+        return _unpack(shape, tensors)
+    except (SafetensorError, KeyError, json.JSONDecodeError) as problem:
+        raise BadInput(f"{path}: not a readable checkpoint: {problem}") from None

@@ -1,0 +1,33 @@
+"""What a person sees while something lasts: progress and notes on stderr, so that stdout stays clean for results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """One line for the person at the terminal; never parsed as markup, since it may quote a user's file."""
+    err.print(message, markup=False)
+
+
+def progress() -> Progress:
+    """A progress display with time left; silent when stderr is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    return Progress(*columns, *more, console=err, disable=not err.is_terminal, transient=True)
+
+
+def track(things: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """Iterate with a progress bar that says what is going on and how long it will take."""
+    with progress() as bar:
+        task = bar.add_task(what, total=total if total is not None else len(things), note="")  # type: ignore[arg-type]
+        for thing in things:
+            yield thing
+            bar.advance(task)

@@ -1,0 +1,337 @@
+"""The types everything else is written in: read this file first.
+
+A picture or a caption becomes **a set of vectors with a mask** (`Embedding`; one vector is a set of one), and a method's
+score is **a function from two batches of sets to a matrix** (`Similarity`; pictures are rows). Losses read that matrix,
+mining sorts it, audits read what it leaves over the epochs, evaluation ranks it, the index searches the vectors first.
+
+Conventions kept everywhere: mask True = real; positives are links (places in the two sides), never a diagonal; an item's
+`id` is its place in the whole table, so two items with one id are the same item; a `row` is a (picture, caption) pair of
+the whole table and is never renumbered by a subset; whatever is random is drawn from a seed that is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+IMAGE, TEXT = "image", "text"
+Terms = dict[str, Tensor]  # named, already weighted losses, one value per pair or one in all
+
+
+class BadInput(ValueError):
+    """What a user gave cannot be used; the message is one line: what, where, and what would have worked."""
+
+
+def _move(extra: dict[str, Tensor], how: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    return {name: how(value) for name, value in extra.items()}
+
+
+@dataclass(frozen=True)
+class Items:
+    """One side of a batch: pictures, captions, or a third modality."""
+
+    x: Tensor  # (N, R, D) regions | (N, 3, H, W) pixels | (N, L) tokens | (N, D) one vector
+    mask: Tensor | None  # (N, R) or (N, L), True = real
+    id: Tensor  # (N,) place in the whole table
+    extra: dict[str, Tensor] = field(default_factory=dict)  # "label", "box", ...: leading dimension N, always
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def map(self, how: Callable[[Tensor], Tensor]) -> Items:
+        """The same items with `how` applied to every tensor (a move, a slice, a repeat)."""
+        mask = None if self.mask is None else how(self.mask)
+        return Items(how(self.x), mask, how(self.id), _move(self.extra, how))
+
+    def to(self, device: torch.device | str) -> Items:
+        """Move to a device; "length" stays on the CPU, where packed sequences want it."""
+        moved = self.map(lambda t: t.to(device, non_blocking=True))
+        if "length" in self.extra:
+            moved.extra["length"] = self.extra["length"]
+        return moved
+
+    def take(self, index: Tensor | slice) -> Items:
+        """The items at these places, in this order."""
+        return self.map(lambda t: t[index if isinstance(index, slice) else index.to(t.device)])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items of each side, which of them belong together, and where these pairs stand in the whole table."""
+
+    sides: dict[str, Items]  # sides may differ in length: a picture is encoded once for its five captions
+    links: dict[str, Tensor]  # name -> (P, 2) places (image, text); "positive" = the labelled pairs
+    row: Tensor  # (P,) row of each positive in the whole table
+    extra: dict[str, Tensor] = field(default_factory=dict)  # what a strategy adds, leading dimension P
+    core: tuple[int, int] | None = None  # pictures and captions of the matrix; what follows them only serves links
+
+    @property
+    def positive(self) -> Tensor:
+        """The labelled pairs as (P, 2) places: image, text."""
+        return self.links["positive"]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Everything moved to one device."""
+        sides = {name: items.to(device) for name, items in self.sides.items()}
+        links = {name: link.to(device) for name, link in self.links.items()}
+        return replace(self, sides=sides, links=links, row=self.row.to(device), extra=_move(self.extra, lambda t: t.to(device)))
+
+    def with_extra(self, **extra: Tensor) -> Batch:
+        """The same batch with more per-pair values: how a strategy speaks to an objective."""
+        return replace(self, extra={**self.extra, **extra})
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A set of vectors per item; one vector is a set of one."""
+
+    vectors: Tensor  # (N, K, D)
+    mask: Tensor | None = None  # (N, K) True = real
+    extra: dict[str, Tensor] = field(default_factory=dict)  # "id", "log_sigma", "residual", "states", "attention"
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def single(self) -> Tensor:
+        """(N, D): the vector of a set of one."""
+        if self.vectors.shape[1] != 1:
+            raise ValueError(f"this embedding holds {self.vectors.shape[1]} vectors an item, not one")
+        return self.vectors[:, 0]
+
+    def map(self, how: Callable[[Tensor], Tensor]) -> Embedding:
+        """The same sets with `how` applied to every tensor."""
+        return Embedding(how(self.vectors), None if self.mask is None else how(self.mask), _move(self.extra, how))
+
+    def to(self, device: torch.device | str) -> Embedding:
+        """Moved to a device."""
+        return self.map(lambda t: t.to(device))
+
+    def take(self, index: Tensor | slice) -> Embedding:
+        """The sets at these places, in this order."""
+        return self.map(lambda t: t[index if isinstance(index, slice) else index.to(t.device)])
+
+
+class Parts(tuple[Embedding, ...]):
+    """The embeddings of an ensemble's members, item by item: moves, slices and stores as one."""
+
+    def __len__(self) -> int:
+        return len(self[0])
+
+    def map(self, how: Callable[[Tensor], Tensor]) -> Parts:
+        """Every member's tensors with `how` applied."""
+        return Parts(part.map(how) for part in self)
+
+    def to(self, device: torch.device | str) -> Parts:
+        """Moved to a device."""
+        return Parts(part.to(device) for part in self)
+
+    def take(self, index: Tensor | slice) -> Parts:
+        """Every member's sets at these places."""
+        return Parts(part.take(index) for part in self)
+
+
+Embeddings = Embedding | Parts
+
+
+def pad_sets(parts: Sequence[Tensor], size: int | None = None) -> list[Tensor]:
+    """Zero-pad (N, K, ...) tensors along K to a common size (False for masks)."""
+    wide = max(part.shape[1] for part in parts) if size is None else size
+    return [_widen(part, wide) for part in parts]
+
+
+def _widen(part: Tensor, wide: int) -> Tensor:
+    if part.shape[1] == wide:
+        return part
+    room = part.new_zeros(part.shape[0], wide - part.shape[1], *part.shape[2:])
+    return torch.cat([part, room], 1)
+
+
+def concatenate(parts: Sequence[Embeddings]) -> Embeddings:
+    """One embedding of all items; shorter sets are padded, so sets of unequal size need masks."""
+    first = parts[0]
+    if isinstance(first, Parts):
+        members = zip(*(tuple.__iter__(part) for part in parts), strict=True)  # type: ignore[arg-type]
+        return Parts(concatenate(list(member)) for member in members)  # type: ignore[misc]
+    sets = [part for part in parts if isinstance(part, Embedding)]
+    extra = {name: _join([part.extra[name] for part in sets]) for name in first.extra}
+    mask = None if first.mask is None else _join([part.mask for part in sets if part.mask is not None])
+    return Embedding(_join([part.vectors for part in sets]), mask, extra)
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    return torch.cat(tensors if tensors[0].dim() < 2 else pad_sets(tensors))
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Items of one side -> sets of vectors."""
+
+    def __call__(self, items: Items) -> Embedding: ...
+
+
+class Similarity(nn.Module):
+    """Two batches of sets -> how well each picture fits each caption; parameters that score live here."""
+
+    def forward(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(I, T) scores of all pairs; pictures are rows."""
+        raise NotImplementedError
+
+    def pairs(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(P,) scores row by row. Methods override this where the matrix of one row is not the cheap way."""
+        rows = [self(images.take(slice(i, i + 1)), texts.take(slice(i, i + 1))) for i in range(len(images))]
+        return torch.cat(rows).flatten() if rows else images.vectors.new_zeros(0)
+
+    def coarse(self, embedding: Embedding, side: str) -> Tensor | None:
+        """(N, k, d) unit vectors whose largest dot product proposes candidates; None = score everything."""
+        return None
+
+    def cost(self, images: Embedding, texts: Embedding) -> int:
+        """Bytes that scoring one pair needs at its widest: what the block size follows."""
+        return 4 * images.vectors.shape[1] * texts.vectors.shape[1] * 4
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a batch scored: the matrix of all pairs (absent for methods that need none) and the asked-for links."""
+
+    matrix: Tensor | None  # (I, T)
+    links: dict[str, Tensor] = field(default_factory=dict)  # name -> (P,)
+
+
+class Objective(nn.Module):
+    """Scores and embeddings -> named losses. Learned parts (cluster centres, a caption decoder) are its parameters."""
+
+    reduction = "sum"  # "sum" | "mean": how (P,) terms become one number; gradient clipping depends on it
+    needs_matrix = True  # label methods that never compare pictures with captions say False
+
+    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+        """Named, already weighted terms."""
+        raise NotImplementedError
+
+    def total(self, terms: Terms) -> Tensor:
+        """The one number to minimise."""
+        reduce = torch.sum if self.reduction == "sum" else torch.mean
+        return torch.stack([reduce(term) for term in terms.values()]).sum()
+
+
+class Matcher(nn.Module):
+    """Encoders (one a side) and the similarity between what they give."""
+
+    depends_on_padding = False  # imported models whose authors' code is not padding-invariant say True
+
+    def __init__(self, encoders: dict[str, nn.Module], similarity: Similarity):
+        super().__init__()
+        self.encoders = nn.ModuleDict(encoders)
+        self.similarity = similarity
+
+    def embed(self, side: str, items: Items) -> Embeddings:
+        """Sets of vectors for one side; every embedding carries the ids of its items."""
+        embedding = self.encoders[side](items)
+        return replace(embedding, extra={"id": items.id, **embedding.extra})
+
+    def score(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """(I, T) scores of all pairs."""
+        return self.similarity(images, texts)
+
+    def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """(P,) scores row by row."""
+        return self.similarity.pairs(images, texts)  # type: ignore[arg-type]
+
+
+class Ensemble(Matcher):
+    """Several matchers whose scores are averaged (SGRAF, NCR, BFAN equal + prob, AOQ)."""
+
+    def __init__(self, members: Iterable[Matcher]):
+        nn.Module.__init__(self)
+        self.members = nn.ModuleList(members)
+
+    @property
+    def depends_on_padding(self) -> bool:  # type: ignore[override]
+        """True if any member's scores change with padding."""
+        return any(member.depends_on_padding for member in self.members)  # type: ignore[misc]
+
+    def embed(self, side: str, items: Items) -> Parts:
+        """One embedding a member."""
+        return Parts(member.embed(side, items) for member in self.members)  # type: ignore[operator,misc]
+
+    def score(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """The mean of the members' scores."""
+        return self._mean("score", images, texts)
+
+    def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """The mean of the members' scores, row by row."""
+        return self._mean("score_pairs", images, texts)
+
+    def _mean(self, how: str, images: Embeddings, texts: Embeddings) -> Tensor:
+        sides = zip(self.members, tuple.__iter__(images), tuple.__iter__(texts), strict=True)  # type: ignore[arg-type]
+        return torch.stack([getattr(member, how)(i, t) for member, i, t in sides]).mean(0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a recipe must know of the data before it can build a network."""
+
+    pairs: int  # training pairs
+    pictures: int  # training pictures
+    image: str  # "vector" | "regions" | "pixels"
+    image_dim: int  # length of a feature vector (pixels: of the backbone's)
+    regions: int = 1  # vectors a picture
+    vocabulary: int = 0  # words known, special ones included
+    text_dim: int = 0  # length of a text feature where captions are vectors
+    classes: int = 0  # label classes
+
+
+@dataclass
+class Phase:
+    """One pass over some rows of the table by one network."""
+
+    rows: np.ndarray  # rows of the whole table
+    network: str = "A"
+    objective: Objective | None = None  # None: the network's own
+    companions: Callable[[np.ndarray, np.random.Generator], dict[str, np.ndarray]] | None = None  # more pairs to score
+    order: Callable[[np.random.Generator], list[np.ndarray]] | None = None  # None: shuffled, in batches
+    weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
+    name: str = "train"
+
+
+class Strategy(Protocol):
+    """How epochs are spent. Its state (labels, splits, mined lists, round) is part of every checkpoint."""
+
+    networks: tuple[str, ...]
+
+    def phases(self, run: Any, epoch: int) -> list[Phase]: ...
+    def result(self, run: Any) -> Matcher: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class Recipe:
+    """All that training a method takes; networks are built by functions so that each gets fresh weights."""
+
+    matcher: Callable[[], Matcher]
+    objective: Callable[[], Objective]
+    strategy: Strategy
+    epochs: int
+    batch: int
+    groups: Callable[[Matcher, Objective], list[dict[str, Any]]]  # {"name", "params", "lr", "weight_decay"}
+    optimiser: str = "adam"  # "adam" | "adamw" | "sgd"
+    schedule: Callable[[int, int, int], dict[str, float] | float] = lambda epoch, step, steps: 1.0  # factor; 0 = frozen
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip: float = 2.0  # 0 = no clipping
+    select: str = "best"  # "best" by validation | "noisy": by held-out training rows as they are | "last"
+    validate_every: int = 1  # epochs
+    patience: int = 0  # validations without a gain before stopping; 0 = never stop early
+    ema: float = 0.0  # decay of the averaged copy of the weights; 0 = none
+    siblings: str = "masked"  # "masked" | "negatives": captions of one picture inside a batch
+    protocol: str = "recall"  # what validation measures: "recall" (rsum) | "labels" (MAP)
+    augment: Callable[[str, Items, int], Items] | None = None  # (side, items, seed), training only
+    before_step: Callable[[Any, Phase, Batch], Batch] | None = None
+    finish: Callable[[Any], None] | None = None
+    notes: dict[str, Any] = field(default_factory=dict)  # written into recipe.json

@@ -1,0 +1,55 @@
+"""A whole table through a model: sorted by length so that little is padding, given back in the order asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from matchlight.batches import Table, ahead
+from matchlight.console import track
+from matchlight.core import IMAGE, TEXT, Embeddings, Matcher, concatenate
+
+
+def _order(table: Table, side: str, index: np.ndarray, *, keep: bool) -> np.ndarray:
+    """Captions from short to long; a model that depends on padding keeps the file's order."""
+    if side != TEXT or table.captions is None or keep:
+        return np.arange(len(index))
+    return np.argsort(table.captions.lengths[index], kind="stable")
+
+
+@torch.inference_mode()
+def encode(
+    matcher: Matcher,
+    table: Table,
+    side: str,
+    index: np.ndarray,
+    *,
+    batch: int = 128,
+    device: torch.device | str | None = None,
+    keep_on_device: bool = False,
+    quiet: bool = True,
+) -> Embeddings:
+    """Embeddings of these places of one side, in this order, in eval mode and full precision."""
+    where = torch.device(device) if device is not None else next(matcher.parameters()).device
+    home = where if keep_on_device else torch.device("cpu")
+    order = _order(table, side, index, keep=matcher.depends_on_padding)
+    starts = range(0, len(index), batch)
+    was_training = matcher.training
+    matcher.eval()
+    parts = []
+    loaded = ahead(lambda k: table.items(side, index[order[starts[k] : starts[k] + batch]]), range(len(starts)))
+    for items in loaded if quiet else track(loaded, f"encoding {side}s", len(starts)):
+        parts.append(matcher.embed(side, items.to(where)).to(home))
+    matcher.train(was_training)
+    back = torch.from_numpy(np.argsort(order, kind="stable")).to(home)
+    return concatenate(parts).take(back)
+
+
+def encode_both(
+    matcher: Matcher, table: Table, pictures: np.ndarray, rows: np.ndarray, *, batch: int = 128, quiet: bool = True
+) -> tuple[Embeddings, Embeddings]:
+    """Pictures and captions of a split, on the model's device where it is a GPU."""
+    on_gpu = next(matcher.parameters()).device.type == "cuda"
+    images = encode(matcher, table, IMAGE, pictures, batch=batch, keep_on_device=on_gpu, quiet=quiet)
+    texts = encode(matcher, table, TEXT, rows, batch=batch, keep_on_device=on_gpu, quiet=quiet)
+    return images, texts

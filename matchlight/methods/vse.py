@@ -1,0 +1,325 @@
+"""VSE++ and VSE-infinity: one vector a picture, one a caption, and the hardest negative of the batch.
+
+VSE++: Faghri et al., BMVC 2018, arXiv:1707.05612. A linear map of the picture's feature, the last state of a GRU.
+VSE-infinity: Chen et al., CVPR 2021, arXiv:2011.04305. The pooling over regions and words is learned (GPO).
+
+Departs from the papers: captions of the same picture are never negatives (`siblings="negatives"` counts them, as both
+repositories do); BatchNorm ignores padded regions. VSE++ reads region or grid features through their mean, which the paper
+does not do. Further losses (`loss=infonce | rclog | gce`), the mean of the largest values as pooling (`pooling=top`) and the
+one-cycle rate belong to neither paper: with `preset=dual` they make the plain dual encoder that robust methods build on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from matchlight.augment import crop_flip_colour, drop_regions
+from matchlight.augment import drop_words as lose_words
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Recipe, Sizes
+from matchlight.encoders import Seen, Words, last_state, lengths
+from matchlight.layers import GeneralizedPooling, Residual, glorot, masked_mean, top_mean, unit
+from matchlight.objectives import Hinge, Probable
+from matchlight.recipes import Method
+from matchlight.similarity import Dot, Order
+from matchlight.strategies import Plain, WarmUp
+
+# ---- VSE++ -----------------------------------------------------------------------------------------------------------
+
+
+class OneVector(nn.Module):
+    """A picture's feature (the mean of its regions), projected, of unit length."""
+
+    def __init__(self, inside: int, dim: int, *, unit_length: bool = True, absolute: bool = False):
+        super().__init__()
+        self.fc = glorot(nn.Linear(inside, dim))
+        self.unit_length = unit_length
+        self.absolute = absolute
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        x = items.x if items.x.dim() == 2 else masked_mean(items.x, items.mask)
+        out = self.fc(x)
+        out = unit(out) if self.unit_length else out
+        return Embedding((out.abs() if self.absolute else out)[:, None])
+
+
+class LastState(nn.Module):
+    """A caption as the state of its GRU at the last word, of unit length."""
+
+    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, absolute: bool = False):
+        super().__init__()
+        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False)
+        self.absolute = absolute
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        out = unit(last_state(self.words(items), items))
+        return Embedding((out.abs() if self.absolute else out)[:, None])
+
+
+def plus_plus(
+    sizes: Sizes,
+    *,
+    dim: int = 1024,
+    word_dim: int = 300,
+    margin: float = 0.2,
+    hardest: bool = True,
+    measure: str = "cosine",
+    unit_length: bool = True,
+    absolute: bool = False,
+    siblings: str = "masked",
+    finetune: bool = False,
+    backbone: str = "lite0",
+    backbone_rate: float = 0.1,
+    epochs: int = 30,
+    batch: int = 128,
+    rate: float = 2e-4,
+    decay_every: int = 15,
+    clip: float = 2.0,
+    select: str = "best",
+) -> Recipe:
+    """VSE++ (`hardest=false` is VSE0; `measure=order absolute=true` gives order embeddings)."""
+    if measure not in ("cosine", "order"):
+        raise BadInput(f"measure={measure}: cosine or order")
+
+    def matcher() -> Matcher:
+        image = OneVector(sizes.image_dim, dim, unit_length=unit_length, absolute=absolute)
+        text = LastState(sizes.vocabulary, dim, word_dim=word_dim, absolute=absolute)
+        picture = from_pixels(image, backbone) if finetune else image
+        return Matcher({IMAGE: picture, TEXT: text}, Dot() if measure == "cosine" else Order())
+
+    return Recipe(
+        matcher=matcher,
+        objective=partial(Hinge, margin=margin, hardest=hardest, siblings=siblings),
+        strategy=Plain(),
+        epochs=epochs,
+        batch=batch,
+        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
+        schedule=partial(staircase, every=decay_every),
+        clip=clip,
+        select=select,
+        siblings=siblings,
+        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
+    )
+
+
+# ---- VSE-infinity ----------------------------------------------------------------------------------------------------
+
+
+class PooledRegions(nn.Module):
+    """Regions, each projected with a residual MLP, pooled into one vector of unit length."""
+
+    def __init__(self, inside: int, dim: int, *, hidden: int, pooling: str, top: int, drop: float, norm: bool = True):
+        super().__init__()
+        self.project = Residual(inside, dim, hidden=hidden, norm=norm)
+        self.pool = GeneralizedPooling() if pooling == "gpo" else None
+        self.top = top
+        self.drop = drop  # share of the regions left out in training: sets of many sizes teach the pooling
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+        if self.training and self.drop and items.x.shape[1] > 1:
+            items = drop_regions(items, seed=int(torch.randint(1 << 31, (1,))), p=self.drop)
+        states = self.project(items.x, items.mask)
+        pooled = top_mean(states, items.mask, k=self.top) if self.pool is None else self.pool(states, items.mask)
+        return Embedding(unit(pooled)[:, None])
+
+
+class PooledWords(nn.Module):
+    """A caption's bi-GRU states pooled into one vector of unit length."""
+
+    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, pooling: str, top: int, dropout: float):
+        super().__init__()
+        self.words = Words(vocabulary, dim, word_dim=word_dim, dropout=dropout)
+        self.pool = GeneralizedPooling() if pooling == "gpo" else None
+        self.top = top
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        states = self.words(items)
+        if self.pool is None:
+            return Embedding(unit(top_mean(states, items.mask, k=self.top))[:, None])
+        return Embedding(unit(self.pool(states, items.mask, lengths(items)))[:, None])
+
+
+def infinity(
+    sizes: Sizes,
+    *,
+    dim: int = 1024,
+    hidden: int = 512,
+    word_dim: int = 300,
+    pooling: str = "gpo",
+    top_regions: int = 10,
+    top_words: int = 3,
+    drop_regions: float = 0.2,
+    norm: bool = True,
+    dropout: float = 0.0,
+    drop_words: float = 0.2,
+    words: str = "mixed",
+    loss: str = "hinge",
+    margin: float = 0.2,
+    temperature: float = 0.05,
+    pull: float = 0.1,
+    q: float = 0.5,
+    warm: int = 1,
+    siblings: str = "masked",
+    finetune: bool = False,
+    backbone: str = "lite0",
+    backbone_rate: float = 0.1,
+    freeze_epochs: int = 1,
+    epochs: int = 25,
+    batch: int = 128,
+    rate: float = 5e-4,
+    decay: float = 1e-4,
+    schedule: str = "drop",
+    drop_epoch: int = 15,
+    clip: float = 2.0,
+    ema: float = 0.0,
+    select: str = "best",
+    validate_every: int = 1,
+) -> Recipe:
+    """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
+    check_choices(loss=loss, pooling=pooling, schedule=schedule, words=words)
+
+    def matcher() -> Matcher:
+        image = PooledRegions(
+            sizes.image_dim, dim, hidden=hidden, pooling=pooling, top=top_regions, drop=drop_regions, norm=norm
+        )
+        text = PooledWords(
+            sizes.vocabulary + 1, dim, word_dim=word_dim, pooling=pooling, top=top_words, dropout=dropout
+        )  # one row more: the <mask> that words are replaced by
+        return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, Dot())
+
+    def objective() -> Objective:
+        if loss == "hinge":
+            return Hinge(margin=margin, siblings=siblings)
+        return Probable(loss, temperature=temperature, pull=pull, q=q, siblings=siblings)
+
+    warming = loss == "hinge" and warm > 0
+    gentle = Hinge(margin=margin, hardest=False, siblings=siblings)
+    rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
+    frozen = freeze_epochs if finetune else 0
+    return Recipe(
+        matcher=matcher,
+        objective=objective,
+        strategy=WarmUp(gentle, epochs=warm) if warming else Plain(),
+        epochs=epochs,
+        batch=batch,
+        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),
+        optimiser="adamw",
+        schedule=partial(released, rates=rates, frozen=frozen),
+        clip=clip,
+        ema=ema,
+        select=select,
+        siblings=siblings,
+        validate_every=validate_every,
+        augment=partial(changed, p=drop_words, mode=words, vocabulary=sizes.vocabulary, pixels=finetune),
+    )
+
+
+# ---- what both share -------------------------------------------------------------------------------------------------
+
+
+def check_choices(**chosen: str) -> None:
+    """One clear line for a word that is not one of an argument's choices."""
+    known = {
+        "loss": ("hinge", *Probable.kinds),
+        "pooling": ("gpo", "top"),
+        "schedule": ("drop", "cycle"),
+        "words": ("mixed", "zero"),
+    }
+    for name, value in chosen.items():
+        if value not in known[name]:
+            raise BadInput(f"{name}={value}: {' or '.join(known[name])}")
+
+
+def from_pixels(regions: nn.Module, name: str) -> Seen:
+    """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
+    from matchlight.features import backbone
+
+    seen = backbone(name)
+    seen.freeze_statistics()
+    return Seen(seen, regions)
+
+
+def changed(side: str, items: Items, seed: int, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
+    """Training only: pictures cropped, flipped and lit anew where they are pixels, words masked, replaced or dropped."""
+    if side == IMAGE:
+        return crop_flip_colour(items, seed=seed) if pixels else items
+    word = vocabulary if mode == "mixed" else 0
+    return lose_words(items, seed=seed, p=p, mode=mode, word=word, vocabulary=vocabulary) if p else items
+
+
+def groups(
+    matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float
+) -> list[dict[str, Any]]:
+    """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
+    slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
+    rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
+    heads = {"name": "heads", "params": rest, "lr": rate, "weight_decay": decay}
+    return [heads] + ([{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else [])
+
+
+def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:
+    """A tenth of the rate again after each `every` epochs."""
+    return 0.1 ** (epoch // every)
+
+
+def step_down(epoch: int, step: int, steps: int, *, at: int) -> float:
+    """A tenth of the rate, once, from epoch `at` on."""
+    return 0.1 if epoch >= at else 1.0
+
+
+def one_cycle(epoch: int, step: int, steps: int, *, epochs: int, rise: float = 0.2, start: float = 0.04) -> float:
+    """Up along a cosine during the first part of training, then down to nothing."""
+    done = (epoch * steps + step) / max(1, epochs * steps)
+    if done < rise:
+        return start + (1 - start) * (1 - math.cos(math.pi * done / rise)) / 2
+    return (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+
+
+def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
+    """The backbone waits `frozen` epochs until the heads know what to ask of it."""
+    factor = rates(epoch, step, steps)
+    return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
+
+
+SMALL = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3}
+DUAL = {
+    "pooling": "top",
+    "loss": "rclog",
+    "norm": False,
+    "dropout": 0.2,
+    "drop_words": 0.15,
+    "words": "zero",
+    "schedule": "cycle",
+    "rate": 1e-3,
+    "batch": 256,
+    "epochs": 20,
+    "validate_every": 3,
+}
+
+METHODS = [
+    Method(
+        "vse++",
+        plus_plus,
+        paper="VSE++: Improving Visual-Semantic Embeddings with Hard Negatives (BMVC 2018)",
+        needs=("pairs",),
+        small={**SMALL, "rate": 2e-3},
+    ),
+    Method(
+        "vse_infty",
+        infinity,
+        paper="Learning the Best Pooling Strategy for Visual Semantic Embedding (CVPR 2021)",
+        needs=("pairs", "regions"),
+        small={**SMALL, "hidden": 256, "drop_words": 0.1},
+        presets={"dual": DUAL},
+    ),
+]

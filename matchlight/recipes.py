@@ -1,0 +1,130 @@
+"""Every method by name. A method's arguments are its function's keywords: their names, types and defaults are the API.
+
+`RECIPES` maps a name to a `Method`; `arguments` checks what a user typed against the function's signature and fills in the
+preset: `paper` keeps the function's defaults, `small` takes the method's own small sizes, `auto` looks at the data and the
+machine and says what it chose.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from matchlight.core import BadInput, Recipe, Sizes
+
+ON, OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe one can ask for by name."""
+
+    name: str
+    build: Callable[..., Recipe]  # build(sizes, **arguments)
+    paper: str
+    needs: tuple[str, ...]  # "pairs" | "labels" | "regions"
+    small: dict[str, Any] = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict)  # further named settings
+    pooled: bool = False  # one feature vector a picture is enough
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Argument names with the paper's values."""
+        parameters = inspect.signature(self.build).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """Argument names with their declared types."""
+        return typing.get_type_hints(self.build)
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """'; did you mean X?' where something is close, else the list of what there is."""
+    options = sorted(known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.55)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
+
+
+def method(name: str) -> Method:
+    """The method of that name."""
+    from matchlight.methods import RECIPES
+
+    if name not in RECIPES:
+        raise BadInput(f"{name!r} is no method; {nearest(name, RECIPES)} (`matchlight methods` lists them)")
+    return RECIPES[name]
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """One argument as its declared type; nothing is evaluated."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        options = typing.get_args(kind)
+        if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in options):
+            return None
+        kind = next(option for option in options if option is not type(None))
+    try:
+        return _plain(value, kind)
+    except (TypeError, ValueError):
+        wanted = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, f"a {kind.__name__}")
+        raise BadInput(f"{name}={value}: {name} must be {wanted}") from None
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if kind is bool:
+        word = str(value).lower()
+        if word not in ON | OFF:
+            raise ValueError(word)
+        return word in ON
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise ValueError(value)
+    return kind(value)
+
+
+def parse(words: list[str]) -> dict[str, str]:
+    """`name=value` words of a command line as a dict."""
+    out: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{word!r}: an override is written name=value, as in epochs=20")
+        out[name] = value
+    return out
+
+
+def arguments(chosen: Method, given: dict[str, Any], *, pairs: int, device: str) -> tuple[dict[str, Any], str]:
+    """All arguments of a run (defaults, preset, overrides) and the name of the preset that was taken."""
+    given = dict(given)
+    preset = str(given.pop("preset", "auto"))
+    known = chosen.defaults
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{chosen.name} takes no argument {name!r}; {nearest(name, [*known, 'preset'])}")
+    taken, base = _preset(chosen, preset, pairs=pairs, device=device)
+    named = {name: convert(name, value, chosen.types[name]) for name, value in given.items()}
+    return {**known, **base, **named}, taken
+
+
+def _preset(chosen: Method, preset: str, *, pairs: int, device: str) -> tuple[str, dict[str, Any]]:
+    options = {"paper": {}, "small": chosen.small, **chosen.presets}
+    if preset == "auto":
+        return _auto(chosen, pairs=pairs, device=device)
+    if preset not in options:
+        raise BadInput(f"preset={preset}: {nearest(preset, ['auto', *options])}")
+    return preset, options[preset]
+
+
+def _auto(chosen: Method, *, pairs: int, device: str) -> tuple[str, dict[str, Any]]:
+    """Small sizes on a CPU or for little data, the paper's on a GPU; epochs so that small sets still get enough steps."""
+    small = device == "cpu" or pairs < 2000
+    base = dict(chosen.small) if small else {}
+    batch = base.get("batch", chosen.defaults.get("batch", 128))
+    steps = max(1, -(-pairs // batch))
+    wanted = chosen.small.get("epochs", 12) if small else chosen.defaults["epochs"]
+    budget = 600 if small else 60000  # steps: what two cores do in a few minutes, a GPU in an hour
+    base["epochs"] = int(min(max(wanted, min(40, 300 // steps)), max(4, budget // steps)))
+    return "auto:" + ("small" if small else "paper"), base

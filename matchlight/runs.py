@@ -1,0 +1,235 @@
+"""A run folder: `train` makes one, `Run.load` opens it again; evaluation, audit and search start from a `Run`."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight import checkpoints, processes
+from matchlight.console import say
+from matchlight.core import BadInput, Matcher, Recipe, Sizes
+from matchlight.pairs import Pairs
+from matchlight.prepare import Inputs, pick_device, prepare, view_of
+from matchlight.recipes import Method, arguments, method
+from matchlight.text import Vocabulary
+from matchlight.train import Trainer
+
+VERSION = "0.1.0"
+
+
+@dataclasses.dataclass
+class Run:
+    """A trained (or imported) model with what it needs to read new data."""
+
+    folder: Path
+    info: dict[str, Any]  # recipe.json
+    matcher: Matcher
+    vocabulary: Vocabulary | None
+
+    @property
+    def method(self) -> str:
+        """The recipe's name."""
+        return self.info["name"]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return next(self.matcher.parameters()).device
+
+    @staticmethod
+    def load(folder: str | Path, *, device: str = "auto") -> Run:
+        """Open a run folder."""
+        folder = Path(folder)
+        if not (folder / "recipe.json").is_file():
+            raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
+        info = checkpoints.read_json(folder / "recipe.json", "a run's recipe")
+        words = folder / "vocab.json"
+        vocabulary = Vocabulary.load(words) if words.exists() else None
+        matcher = _rebuild(folder, info).to(pick_device(device)).eval()
+        return Run(folder, info, matcher, vocabulary)
+
+    def inputs(self, pairs: Pairs) -> Inputs:
+        """New data, read the way this model was trained to read it."""
+        view = self.info["view"]
+        ready = prepare(pairs, view, device=self.device, vocabulary=self.vocabulary)
+        wanted, found = self.info["sizes"]["image_dim"], ready.sizes.image_dim
+        if wanted != found:
+            raise BadInput(f"{pairs.root}: pictures have {found} features each, {self.folder} was trained on {wanted}")
+        return ready
+
+
+def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
+    recipe = method(info["name"]).build(Sizes(**info["sizes"]), **info["arguments"])
+    matcher = _blank(recipe)
+    weights = checkpoints.load_weights(folder / "model.safetensors")
+    try:
+        matcher.load_state_dict(weights)
+    except RuntimeError as problem:
+        why = str(problem).splitlines()[-1].strip()
+        raise BadInput(f"{folder}/model.safetensors does not fit recipe.json: {why}") from None
+    return matcher
+
+
+def _blank(recipe: Recipe) -> Matcher:
+    """The matcher a strategy hands over, with weights still to be loaded."""
+
+    class Built:
+        def __init__(self) -> None:
+            self.matcher = recipe.matcher()
+            self.judged = self.matcher
+
+    class Shell:
+        networks = {name: Built() for name in recipe.strategy.networks}
+
+    return recipe.strategy.result(Shell())
+
+
+def fingerprint(pairs: Pairs) -> str:
+    """Changes when captions, pairing or splits do: what a resumed run must agree on."""
+    digest = hashlib.sha256()
+    for caption in pairs.captions:
+        digest.update(caption.encode("utf-8", "replace") + b"\0")
+    digest.update(np.ascontiguousarray(pairs.picture).tobytes())
+    digest.update("\0".join(map(str, pairs.splits.tolist())).encode())
+    if pairs.labels is not None:
+        digest.update(pairs.labels.image.tobytes() + pairs.labels.text.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def pick_precision(name: str, device: torch.device) -> str:
+    """`auto` is bf16 where the GPU has it; TF32 products are allowed on any GPU unless fp32 was asked for."""
+    if name not in ("auto", "fp32", "tf32", "bf16"):
+        raise BadInput(f"--precision {name}: auto, fp32, tf32 or bf16")
+    if name == "auto":
+        name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
+    return name
+
+
+def start_processes(device: torch.device) -> torch.device:
+    """Join the others when started by torchrun; Accelerate picks the backend and this process's device."""
+    if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or processes.world() > 1:
+        return device
+    from accelerate import PartialState
+
+    return PartialState(cpu=device.type == "cpu").device
+
+
+def _describe(
+    chosen: Method, taken: str, given: dict[str, Any], inputs: Inputs, pairs: Pairs, **more: Any
+) -> dict[str, Any]:
+    return {
+        "name": chosen.name,
+        "preset": taken,
+        "arguments": given,
+        "sizes": dataclasses.asdict(inputs.sizes),
+        "view": inputs.view,
+        "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
+        "version": VERSION,
+        **more,
+    }
+
+
+def _claim(folder: Path, info: dict[str, Any], *, resume: bool) -> None:
+    """Make the run folder ours; one that holds a run is only touched with --resume, and only if it is the same run."""
+    path = folder / "recipe.json"
+    if path.exists():
+        if not resume:
+            raise BadInput(f"{folder} already holds a run; --resume goes on with it, another -o starts a new one")
+        old = checkpoints.read_json(path, "a run's recipe")
+        differs = [key for key in ("name", "arguments", "sizes", "seed", "data") if old.get(key) != info[key]]
+        if differs:
+            raise BadInput(f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o")
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: not empty and not a run; choose another -o")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoints.write_json(path, info)
+    except OSError as problem:
+        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+
+
+def _borrow(trainer: Trainer, source: Run) -> None:
+    """Start every network from another run's weights."""
+    members = list(getattr(source.matcher, "members", [source.matcher]))
+    for k, network in enumerate(trainer.networks.values()):
+        state = members[k % len(members)].state_dict()
+        try:
+            network.matcher.load_state_dict(state)
+        except RuntimeError as problem:
+            why = str(problem).splitlines()[-1].strip()
+            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}") from None
+        if network.average is not None:
+            network.average.load_state_dict(state)
+
+
+def train(
+    name: str,
+    pairs: Pairs,
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "auto",
+    resume: bool = False,
+    start: Run | None = None,
+    save_minutes: float = 2.0,
+    tensorboard: bool = False,
+    **overrides: Any,
+) -> Run:
+    """Train a method by name on a data set; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
+    chosen = method(name)
+    where = start_processes(pick_device(device))
+    if "train" not in pairs.split_names:
+        raise BadInput(f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}")
+    given, taken = arguments(chosen, overrides, pairs=len(pairs.rows("train")), device=where.type)
+    check_needs(chosen, pairs)
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="matchlight-"))
+    view = view_of(given, pooled=chosen.pooled, pairs=pairs)
+    inputs = prepare(pairs, view, device=where, vocabulary=start.vocabulary if start else None)
+    recipe = chosen.build(inputs.sizes, **given)
+    precision = pick_precision(precision, where)
+    info = _describe(chosen, taken, given, inputs, pairs, seed=seed, precision=precision, notes=recipe.notes)
+    if processes.rank() == 0:
+        _claim(folder, info, resume=resume)
+        _keep_words(folder, inputs, pairs)
+        say(f"{name}: preset {taken}, {given['epochs']} epochs of {inputs.sizes.pairs} pairs on {where.type} in {precision}")
+    processes.barrier()
+    trainer = Trainer(
+        folder,
+        recipe,
+        inputs,
+        seed=seed,
+        device=where,
+        precision=precision,
+        save_minutes=save_minutes,
+        board=tensorboard,
+    )
+    if not (resume and trainer.resume()) and start is not None:
+        _borrow(trainer, start)
+    trainer.fit()
+    return Run.load(folder, device=where.type)
+
+
+def check_needs(chosen: Method, pairs: Pairs) -> None:
+    """One clear line where the data cannot teach the method."""
+    if "labels" in chosen.needs and pairs.labels is None:
+        raise BadInput(f"{chosen.name} learns from labels, and {pairs.root} has none")
+    if "pairs" in chosen.needs and pairs.text_features is not None:
+        raise BadInput(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+
+
+def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
+    if inputs.vocabulary is not None:
+        inputs.vocabulary.save(folder / "vocab.json")
+    if pairs.labels is not None:
+        checkpoints.write_json(folder / "labels.json", pairs.labels.names)

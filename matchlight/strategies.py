@@ -1,0 +1,44 @@
+"""How epochs are spent: plain passes, and a first few epochs with another objective (warm-up)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matchlight.core import Matcher, Objective, Phase
+
+
+class Plain:
+    """Every epoch is one pass over all training rows with the network's own objective."""
+
+    networks: tuple[str, ...] = ("A",)
+
+    def phases(self, run: Any, epoch: int) -> list[Phase]:
+        """One phase."""
+        return [Phase(rows=run.rows)]
+
+    def result(self, run: Any) -> Matcher:
+        """The one network."""
+        return run.networks["A"].judged
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to take back."""
+
+
+class WarmUp(Plain):
+    """The first `epochs` train with a gentler objective (all negatives instead of the hardest), the rest plainly."""
+
+    def __init__(self, objective: Objective, *, epochs: int, ramp: int | None = None):
+        self.objective = objective
+        self.epochs = epochs
+        self.ramp = ramp  # the epoch whose loss grows linearly from 0, after a frozen backbone is released
+
+    def phases(self, run: Any, epoch: int) -> list[Phase]:
+        """One phase, with the objective and the ramp of its epoch."""
+        warm = epoch < self.epochs
+        ramp = (lambda step, steps: step / steps) if epoch == self.ramp else None
+        name = "warm-up" if warm else "train"
+        return [Phase(rows=run.rows, objective=self.objective if warm else None, weight=ramp, name=name)]

@@ -1,0 +1,297 @@
+"""Run the epochs of a recipe: step, log, validate, keep the best, and be able to stop dead and go on at the same step.
+
+Nothing here depends on what ran before: the order of rows and every random draw follow from (seed, epoch, phase, step), so
+a run that was killed and resumed ends with the same weights, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight import checkpoints, processes
+from matchlight.batches import ahead, collate, plan, seeded
+from matchlight.console import progress, say
+from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
+from matchlight.encode import encode_both
+from matchlight.network import Network, score_batch, whole_batch
+from matchlight.objectives import evidence
+from matchlight.prepare import Inputs
+from matchlight.protocols import evaluate_scores
+from matchlight.similarity import score_all
+
+MOST_VALIDATION = 1000  # pictures: enough to choose by, cheap enough to do every epoch
+HELD_OUT = 0.04  # share of the training pictures that select="noisy" keeps aside
+
+
+class Trainer:
+    """Trains one recipe on one table into one folder. Strategies and hooks see it as `run`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        inputs: Inputs,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        precision: str = "fp32",
+        save_minutes: float = 2.0,
+        board: bool = False,
+    ):
+        self.folder, self.recipe, self.inputs = folder, recipe, inputs
+        self.table, self.pairs = inputs.table, inputs.table.pairs
+        self.seed, self.device, self.precision = seed, torch.device(device), precision
+        self.save_minutes = save_minutes
+        self.rows, self.held = self._divide()
+        names = recipe.strategy.networks
+        self.networks = {name: Network(recipe, seed=seed + 1000 * k, device=self.device) for k, name in enumerate(names)}
+        self.epoch = self.phase = self.step = self.total_steps = 0
+        self.phases = 1
+        self.resumed_from: int | None = None
+        self.losses: list[torch.Tensor] = []
+        self.seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # (rows, evidence) of the epoch under way
+        self.history: list[np.ndarray] = []  # evidence of the epochs done
+        self.log: list[dict[str, Any]] = []
+        self.best: dict[str, Any] = {"value": float("-inf"), "epoch": -1, "report": None}
+        self.waited = 0
+        self.saved_at = self.began_at = time.monotonic()
+        self.board = _board(folder) if board and self.chief else None
+
+    @property
+    def chief(self) -> bool:
+        """The process that writes files and talks."""
+        return processes.rank() == 0
+
+    def _divide(self) -> tuple[np.ndarray, np.ndarray]:
+        """Training rows, and rows to choose by: the val split, or training pictures held out as noisy as they are."""
+        rows = self.table.rows("train")
+        if len(rows) < 2:
+            raise BadInput(f"{self.pairs.root}: the train split has {len(rows)} usable pairs; training needs at least 2")
+        if self.recipe.select == "noisy":
+            pictures = np.unique(self.pairs.picture[rows])
+            aside = seeded(self.seed, 77).choice(pictures, max(1, round(HELD_OUT * len(pictures))), replace=False)
+            out = np.isin(self.pairs.picture[rows], aside)
+            return rows[~out], rows[out]
+        held = self.table.rows("val") if "val" in self.pairs.split_names else rows[:0]
+        first = np.unique(self.pairs.picture[held])[:MOST_VALIDATION]
+        return rows, held[np.isin(self.pairs.picture[held], first)]
+
+    # ---- the loop ----
+
+    def fit(self) -> None:
+        """All epochs that are left, then what a run leaves behind."""
+        with progress() as self.bar:
+            self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
+            while self.epoch < self.recipe.epochs and not self._patience_spent():
+                self._epoch()
+        if self.recipe.finish:
+            self.recipe.finish(self)
+        self._leave()
+
+    def _patience_spent(self) -> bool:
+        return bool(self.recipe.patience) and self.waited >= self.recipe.patience
+
+    def _epoch(self) -> None:
+        began = time.monotonic()
+        phases = self.recipe.strategy.phases(self, self.epoch)
+        self.phases = len(phases)
+        for self.phase in range(self.phase, len(phases)):
+            self._pass(phases[self.phase])
+            self.step = 0
+        self._close_epoch(phases[-1].name, time.monotonic() - began)
+
+    def _pass(self, phase: Phase) -> None:
+        rng = seeded(self.seed, self.epoch, self.phase)
+        batches = phase.order(rng) if phase.order else plan(phase.rows, self.recipe.batch, rng)
+        network = self.networks[phase.network]
+        network.matcher.train()
+
+        def make(step: int) -> Batch:
+            chance = seeded(self.seed, self.epoch, self.phase, step)
+            more = phase.companions(batches[step], chance) if phase.companions else None
+            return collate(self.table, batches[step], more=more, repeat=self.recipe.siblings == "negatives")
+
+        for batch in ahead(make, range(self.step, len(batches))):
+            self._step(network, phase, batch, len(batches))
+            self.step += 1
+            self.total_steps += 1
+            self.bar.update(self.task, completed=self.epoch + (self.phase + self.step / len(batches)) / self.phases)
+            if time.monotonic() - self.saved_at > 60 * self.save_minutes:
+                self.save()
+
+    def _draw(self) -> int:
+        """The seed of everything random inside this step."""
+        numbers = (self.seed, self.epoch, self.phase, self.step, processes.rank())
+        return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+    def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
+        draw = self._draw()
+        torch.manual_seed(draw)
+        network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
+        batch = self._augmented(batch.to(self.device), draw)
+        if self.recipe.before_step:
+            batch = self.recipe.before_step(self, phase, batch)
+            network.matcher.train()
+        objective = phase.objective or network.objective
+        objective.train()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+            embeddings, batch = whole_batch(network.matcher, batch)
+            scores = score_batch(network.matcher, embeddings, batch, matrix=objective.needs_matrix)
+        loss = objective.total(objective(scores, embeddings, batch))
+        scale = phase.weight(self.step, steps) if phase.weight else 1.0
+        network.step(loss * scale)
+        self.losses.append(loss.detach())
+        if scores.matrix is not None:
+            self.seen.append((batch.row, evidence(scores.matrix, batch)))
+
+    def _augmented(self, batch: Batch, draw: int) -> Batch:
+        if self.recipe.augment is None:
+            return batch
+        sides = {side: self.recipe.augment(side, items, draw) for side, items in batch.sides.items()}
+        return Batch(sides, batch.links, batch.row, batch.extra, batch.core)
+
+    # ---- the end of an epoch ----
+
+    def _close_epoch(self, phase: str, seconds: float) -> None:
+        loss = float(torch.stack(self.losses).float().mean()) if self.losses else float("nan")
+        if not np.isfinite(loss):
+            raise BadInput(
+                f"epoch {self.epoch}: the loss is {loss}; a smaller rate= usually helps. {self.folder} keeps the last good state"
+            )
+        self._remember_evidence()
+        report = self._validate() if self._validates() else None
+        line: dict[str, Any] = {"epoch": self.epoch, "phase": phase, "loss": loss, "seconds": round(seconds, 3)}
+        line["val"] = report
+        if self.resumed_from is not None:
+            line["resumed_from_step"] = self.resumed_from
+            self.resumed_from = None
+        self.log.append(line)
+        self._show(line)
+        self.losses, self.seen = [], []
+        self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
+        self.save()
+
+    def _validates(self) -> bool:
+        last = self.epoch + 1 == self.recipe.epochs
+        return last or (self.epoch + 1) % self.recipe.validate_every == 0
+
+    def _remember_evidence(self) -> None:
+        """This epoch's evidence by row of the whole table; rows that were not seen stay NaN."""
+        values = np.full(len(self.pairs), np.nan, dtype=np.float16)
+        if self.seen:
+            rows = torch.cat([rows for rows, _ in self.seen]).cpu().numpy()
+            values[rows] = torch.cat([value for _, value in self.seen]).cpu().numpy()
+        self.history.append(values)
+
+    def result(self) -> Matcher:
+        """The model as the strategy would hand it over now."""
+        return self.recipe.strategy.result(self)
+
+    def _validate(self) -> dict[str, Any] | None:
+        """Judge the model on held rows; keep it if it is the best so far (or if the last one is wanted)."""
+        matcher = self.result()
+        report = processes.broadcast(self._measure(matcher) if self.chief and len(self.held) else None)
+        value = self._value(report)
+        if self.recipe.select == "last" or report is None or value > self.best["value"]:
+            self.best = {"value": value, "epoch": self.epoch, "report": report}
+            self.waited = 0
+            if self.chief:
+                checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict())
+        else:
+            self.waited += 1
+        return report
+
+    def _measure(self, matcher: Matcher) -> dict[str, Any]:
+        pictures = np.unique(self.pairs.picture[self.held])
+        images, texts = encode_both(matcher, self.table, pictures, self.held)
+        subset = self.pairs.select(pictures, self.held)
+        return evaluate_scores(score_all(matcher, images, texts), subset, protocol=self.recipe.protocol)
+
+    def _value(self, report: dict[str, Any] | None) -> float:
+        if report is None:
+            return float("-inf")
+        return float(report["rsum"] if self.recipe.protocol == "recall" else report["map"]["mean"])
+
+    def _show(self, line: dict[str, Any]) -> None:
+        if not self.chief:
+            return
+        value = self._value(line["val"])
+        judged = "" if line["val"] is None else f"  val {'rsum' if self.recipe.protocol == 'recall' else 'map'} {value:.4g}"
+        say(f"epoch {line['epoch'] + 1}/{self.recipe.epochs}  loss {line['loss']:.4g}{judged}  {line['seconds']:.1f} s")
+        if self.board is not None:
+            self.board.add_scalar("loss", line["loss"], line["epoch"])
+            if line["val"] is not None:
+                self.board.add_scalar("val", value, line["epoch"])
+
+    # ---- stopping and going on ----
+
+    def save(self) -> None:
+        """Everything needed to go on from this very step, in one file that is replaced whole."""
+        self.saved_at = time.monotonic()
+        if not self.chief:
+            return
+        place = {"epoch": self.epoch, "phase": self.phase, "step": self.step, "total_steps": self.total_steps}
+        checkpoints.save_tree(
+            self.folder / "state" / "latest.safetensors",
+            {
+                "place": place,
+                "networks": {name: network.state_dict() for name, network in self.networks.items()},
+                "strategy": self.recipe.strategy.state_dict(),
+                "losses": list(self.losses),
+                "seen": [list(pair) for pair in self.seen],
+                "history": list(self.history),
+                "log": self.log,
+                "best": self.best,
+                "waited": self.waited,
+            },
+        )
+        self._write_log()
+
+    def _write_log(self) -> None:
+        checkpoints.write_text(self.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
+        if self.history:
+            checkpoints.write_array(self.folder / "evidence.npy", np.stack(self.history))
+
+    def resume(self) -> bool:
+        """Take back the last saved state; False where there is none."""
+        path = self.folder / "state" / "latest.safetensors"
+        if not path.exists():
+            return False
+        state = checkpoints.load_tree(path)
+        for name, value in state["place"].items():
+            setattr(self, name, value)
+        for name, network in self.networks.items():
+            network.load_state_dict(state["networks"][name])
+        self.recipe.strategy.load_state_dict(state["strategy"])
+        self.losses = [value.to(self.device) for value in state["losses"]]
+        self.seen = [(rows.to(self.device), value.to(self.device)) for rows, value in state["seen"]]
+        self.history, self.log = list(state["history"]), list(state["log"])
+        self.best, self.waited = state["best"], state["waited"]
+        self.resumed_from = self.total_steps
+        return True
+
+    def _leave(self) -> None:
+        """The files of a finished run."""
+        if self.chief:
+            if self.resumed_from is not None and self.log:  # killed after the last epoch: nothing was left to log
+                self.log[-1]["resumed_from_step"] = self.resumed_from
+            self._write_log()
+            chosen = {"epoch": self.best["epoch"], "select": self.recipe.select, "val": self.best["report"]}
+            checkpoints.write_json(self.folder / "metrics.json", chosen)
+        if self.board is not None:
+            self.board.close()
+        processes.barrier()
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
+    return SummaryWriter(str(folder / "tensorboard"))
