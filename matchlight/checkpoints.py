@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +47,49 @@ def write_array(path: Path, array: np.ndarray) -> None:
     os.replace(draft, path)
 
 
-def save_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
-    """A state dict as safetensors, atomically; tensors that share memory are stored apart."""
-    whole = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU that later steps cannot change and that shares memory with nothing."""
+    copy = tensor.detach().cpu().contiguous()
+    return copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+    """One safetensors file, flushed to the disk before it takes the place of the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    save_file(whole, str(draft))
+    save_file(tensors, str(draft), metadata=metadata)
+    with open(draft, "rb") as file:
+        os.fsync(file.fileno())
     os.replace(draft, path)
+
+
+def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None) -> None:
+    """A state dict as safetensors, atomically."""
+    whole = {name: _own(value) for name, value in state.items()}
+    (by.do if by else _now)(lambda: _write(path, whole))
+
+
+def _now(job: Callable[[], None]) -> None:
+    job()
+
+
+class Writer:
+    """Writes in the order asked for, behind the back of a training loop; `flush` waits and raises what went wrong."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[None] | None = None
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Queue a job; at most one waits behind the one under way, so that copies never pile up."""
+        waiting, self._last = self._last, self._pool.submit(job)
+        if waiting is not None:
+            waiting.result()
+
+    def flush(self) -> None:
+        """Everything asked for is on the disk."""
+        if self._last is not None:
+            self._last.result()
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -68,7 +107,7 @@ def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor | np.ndarray):
         key = str(len(tensors))
         tensor = torch.as_tensor(value)
-        tensors[key] = tensor.detach().cpu().contiguous().clone()
+        tensors[key] = _own(tensor)
         return {"tensor": key, "numpy": isinstance(value, np.ndarray)}
     if isinstance(value, dict):
         return {"dict": [[_pack(k, tensors), _pack(v, tensors)] for k, v in value.items()]}
@@ -89,16 +128,11 @@ def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return tuple(items) if value["tuple"] else items
 
 
-def save_tree(path: Path, tree: dict[str, Any]) -> None:
-    """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically and flushed."""
+def save_tree(path: Path, tree: dict[str, Any], *, by: Writer | None = None) -> None:
+    """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically."""
     tensors: dict[str, torch.Tensor] = {}
     shape = json.dumps(_pack(tree, tensors))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    save_file(tensors or {"empty": torch.zeros(0)}, str(draft), metadata={"tree": shape})
-    with open(draft, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    (by.do if by else _now)(lambda: _write(path, tensors or {"empty": torch.zeros(0)}, {"tree": shape}))
 
 
 def load_tree(path: Path) -> dict[str, Any]:

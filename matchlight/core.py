@@ -50,10 +50,9 @@ class Items:
 
     def to(self, device: torch.device | str) -> Items:
         """Move to a device; "length" stays on the CPU, where packed sequences want it."""
-        moved = self.map(lambda t: t.to(device, non_blocking=True))
-        if "length" in self.extra:
-            moved.extra["length"] = self.extra["length"]
-        return moved
+        mask = None if self.mask is None else self.mask.to(device)
+        extra = {name: value if name == "length" else value.to(device) for name, value in self.extra.items()}
+        return Items(self.x.to(device), mask, self.id.to(device), extra)
 
     def take(self, index: Tensor | slice) -> Items:
         """The items at these places, in this order."""
@@ -237,7 +236,8 @@ class Matcher(nn.Module):
 
     def score(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(I, T) scores of all pairs."""
-        return self.similarity(images, texts)
+        scores: Tensor = self.similarity(images, texts)
+        return scores
 
     def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(P,) scores row by row."""

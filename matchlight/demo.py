@@ -36,7 +36,7 @@ def _broken(source: Path, folder: Path, *, seed: int) -> Path:
 
 def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any]:
     """Everything above into one folder; gives the test report beside what chance would reach."""
-    from matchlight.evaluate import evaluate
+    from matchlight.evaluation import evaluate
     from matchlight.runs import train
 
     if out.exists() and not out.is_dir():

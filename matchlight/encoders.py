@@ -18,7 +18,11 @@ def lengths(items: Items) -> Tensor:
 
 
 class Words(nn.Module):
-    """Token ids -> one state a word: an embedding table and a GRU, both directions averaged (or one direction)."""
+    """Token ids -> one state a word: an embedding table and a GRU, both directions averaged (or one direction).
+
+    The two directions are two GRUs, the second reading each caption from its last word to its first. On a GPU they read
+    padded rectangles: packed sequences cost a copy a word and direction there, and waiting for those is most of a step.
+    """
 
     def __init__(
         self,
@@ -31,21 +35,49 @@ class Words(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
+        if both_ways and layers > 1:
+            raise ValueError("a GRU of both directions has one layer here: a second would read both at once")
         self.embed = nn.Embedding(vocabulary, word_dim, padding_idx=0)  # a dropped word becomes <pad>: a zero vector
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.embed.weight[0])
-        self.rnn = nn.GRU(word_dim, dim, layers, batch_first=True, bidirectional=both_ways)
+        self.ahead = nn.GRU(word_dim, dim, layers, batch_first=True)
+        self.back = nn.GRU(word_dim, dim, batch_first=True) if both_ways else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, items: Items) -> Tensor:
         """(N, L, D) states; padded places are exactly 0."""
         words = self.dropout(self.embed(items.x))
-        pack = nn.utils.rnn.pack_padded_sequence(words, lengths(items), batch_first=True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(pack)[0], batch_first=True, total_length=items.x.shape[1])
-        if not self.rnn.bidirectional:
-            return states
-        ahead, back = states.chunk(2, -1)
-        return (ahead + back) / 2
+        count = lengths(items)
+        with torch.autocast(words.device.type, enabled=False):  # autocast would copy all weights at every call
+            states = read(self.ahead, words.float(), count)
+            if self.back is None:
+                return states
+            turned = turn(words.float(), count)
+            return (states + turn(read(self.back, turned, count), count)) / 2
+
+
+def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
+    """(N, L, D) states of a GRU that reads `count` words of each row; 0 behind them."""
+    longest = words.shape[1]
+    if words.device.type == "cpu":
+        pack = nn.utils.rnn.pack_padded_sequence(words, count, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(gru(pack)[0], batch_first=True, total_length=longest)[0]
+    real = torch.arange(longest, device=words.device)[None] < count.to(words.device)[:, None]
+    return gru(words)[0] * real[..., None]
+
+
+def turn(x: Tensor, count: Tensor) -> Tensor:
+    """The first `count` places of each row of (N, L, D) from last to first; what follows stays where it is."""
+    place = torch.arange(x.shape[1])[None].expand(len(x), -1)
+    order = torch.where(place < count[:, None], count[:, None] - 1 - place, place).to(x.device)
+    return x.gather(1, order[..., None].expand_as(x))
+
+
+def gru_names(old: str, new: str) -> dict[str, str]:
+    """Key prefixes of a released (bi-)GRU -> those of `Words`, for `recipes.renamed`."""
+    names = [f"{kind}_{part}_l0" for kind in ("weight", "bias") for part in ("ih", "hh")]
+    both = {f"{old}{name}_reverse": f"{new}back.{name}" for name in names}
+    return both | {old: f"{new}ahead."}
 
 
 def last_state(states: Tensor, items: Items) -> Tensor:

@@ -112,14 +112,18 @@ class Pairs:
         for what, mine in (("pictures", self.pictures), ("features", self.features), ("boxes", self.boxes)):
             if mine is not None and len(mine) != len(self.names):
                 raise BadInput(f"{self.root}: {len(mine)} {what} for {len(self.names)} pictures")
-        for what, mine in (("text_features", self.text_features), ("tokens", self.tokens)):
-            if mine is not None and len(mine) != len(self.picture):
-                raise BadInput(f"{self.root}: {len(mine)} {what} for {len(self.picture)} pairs")
+        for what, own in (("text_features", self.text_features), ("tokens", self.tokens)):
+            if own is not None and len(own) != len(self.picture):
+                raise BadInput(f"{self.root}: {len(own)} {what} for {len(self.picture)} pairs")
         rows, pictures = len(self.picture), len(self.names)
         if self.relevance is not None and self.relevance.shape != (rows, pictures):
-            raise BadInput(f"{self.root}: relevance is {self.relevance.shape}; it must be captions x pictures {rows, pictures}")
+            raise BadInput(
+                f"{self.root}: relevance is {self.relevance.shape}; it must be captions x pictures {rows, pictures}"
+            )
         if self.labels is not None and (len(self.labels.image), len(self.labels.text)) != (pictures, rows):
-            raise BadInput(f"{self.root}: labels of {len(self.labels.image)} pictures and {len(self.labels.text)} texts")
+            raise BadInput(
+                f"{self.root}: labels of {len(self.labels.image)} pictures and {len(self.labels.text)} texts"
+            )
 
     def __len__(self) -> int:
         return len(self.picture)
@@ -194,9 +198,9 @@ class Pairs:
         texts = None if self.labels is None else replace(self.labels, text=self.labels.text[order])
         return replace(
             self,
-            captions=[self.captions[i] for i in order],
+            captions=[self.captions[i] for i in order.tolist()],
             text_features=None if self.text_features is None else self.text_features[order],
-            tokens=None if self.tokens is None else [self.tokens[i] for i in order],
+            tokens=None if self.tokens is None else [self.tokens[i] for i in order.tolist()],
             labels=texts,
             relevance=None if self.relevance is None else self.relevance[order],
         )

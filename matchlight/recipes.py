@@ -21,6 +21,28 @@ ON, OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """An authors' checkpoint in our words: the recipe's arguments, the sizes found in the weights, the weights."""
+
+    arguments: dict[str, Any]
+    sizes: dict[str, int]  # image_dim, vocabulary, classes, ...
+    weights: dict[str, Any]
+    kind: str = "regions"  # what the picture encoder reads: "regions" | "vector"
+
+
+def renamed(state: dict[str, Any], prefixes: dict[str, str]) -> dict[str, Any]:
+    """A state dict under our names; the longest fitting prefix decides, and a key nobody claims is an error."""
+    out = {}
+    for key, value in state.items():
+        fits = [old for old in prefixes if key.startswith(old)]
+        if not fits:
+            raise BadInput(f"unknown weight {key!r}: this file does not hold the kind of model that was named")
+        old = max(fits, key=len)
+        out[prefixes[old] + key[len(old) :]] = value
+    return out
+
+
+@dataclass(frozen=True)
 class Method:
     """A recipe one can ask for by name."""
 
@@ -31,6 +53,7 @@ class Method:
     small: dict[str, Any] = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
+    reader: Callable[[dict[str, Any]], Foreign] | None = None  # the authors' checkpoint -> ours
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import torch
 
 from matchlight import checkpoints, processes
 from matchlight.console import say
-from matchlight.core import BadInput, Matcher, Recipe, Sizes
+from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
 from matchlight.recipes import Method, arguments, method
 from matchlight.text import Vocabulary
-from matchlight.train import Trainer
+from matchlight.trainer import Trainer
 
 VERSION = "0.1.0"
 
@@ -66,8 +66,13 @@ class Run:
 
 
 def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
-    recipe = method(info["name"]).build(Sizes(**info["sizes"]), **info["arguments"])
-    matcher = _blank(recipe)
+    chosen, sizes = method(info["name"]), Sizes(**info["sizes"])
+    if "members" in info:  # an imported ensemble: each file with its own arguments
+        matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
+    elif info["preset"] == "imported":
+        matcher = chosen.build(sizes, **info["arguments"]).matcher()
+    else:
+        matcher = _blank(chosen.build(sizes, **info["arguments"]))
     weights = checkpoints.load_weights(folder / "model.safetensors")
     try:
         matcher.load_state_dict(weights)

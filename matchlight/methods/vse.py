@@ -22,10 +22,10 @@ from torch import nn
 from matchlight.augment import crop_flip_colour, drop_regions
 from matchlight.augment import drop_words as lose_words
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Recipe, Sizes
-from matchlight.encoders import Seen, Words, last_state, lengths
+from matchlight.encoders import Seen, Words, gru_names, last_state, lengths
 from matchlight.layers import GeneralizedPooling, Residual, glorot, masked_mean, top_mean, unit
 from matchlight.objectives import Hinge, Probable
-from matchlight.recipes import Method
+from matchlight.recipes import Foreign, Method, renamed
 from matchlight.similarity import Dot, Order
 from matchlight.strategies import Plain, WarmUp
 
@@ -35,9 +35,10 @@ from matchlight.strategies import Plain, WarmUp
 class OneVector(nn.Module):
     """A picture's feature (the mean of its regions), projected, of unit length."""
 
-    def __init__(self, inside: int, dim: int, *, unit_length: bool = True, absolute: bool = False):
+    def __init__(self, inside: int, dim: int, *, unit_length: bool, absolute: bool, eps: float):
         super().__init__()
         self.fc = glorot(nn.Linear(inside, dim))
+        self.eps = eps
         self.unit_length = unit_length
         self.absolute = absolute
 
@@ -45,21 +46,22 @@ class OneVector(nn.Module):
         """(N, 1, dim)."""
         x = items.x if items.x.dim() == 2 else masked_mean(items.x, items.mask)
         out = self.fc(x)
-        out = unit(out) if self.unit_length else out
+        out = unit(out, eps=self.eps) if self.unit_length else out
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
 class LastState(nn.Module):
     """A caption as the state of its GRU at the last word, of unit length."""
 
-    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, absolute: bool = False):
+    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, layers: int, absolute: bool, eps: float):
         super().__init__()
-        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False)
+        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False, layers=layers)
+        self.eps = eps
         self.absolute = absolute
 
     def forward(self, items: Items) -> Embedding:
         """(N, 1, dim)."""
-        out = unit(last_state(self.words(items), items))
+        out = unit(last_state(self.words(items), items), eps=self.eps)
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
@@ -73,9 +75,12 @@ def plus_plus(
     measure: str = "cosine",
     unit_length: bool = True,
     absolute: bool = False,
+    layers: int = 1,
+    eps: float = 1e-8,
     siblings: str = "masked",
     finetune: bool = False,
     backbone: str = "lite0",
+    pixels: int | None = None,
     backbone_rate: float = 0.1,
     epochs: int = 30,
     batch: int = 128,
@@ -89,8 +94,8 @@ def plus_plus(
         raise BadInput(f"measure={measure}: cosine or order")
 
     def matcher() -> Matcher:
-        image = OneVector(sizes.image_dim, dim, unit_length=unit_length, absolute=absolute)
-        text = LastState(sizes.vocabulary, dim, word_dim=word_dim, absolute=absolute)
+        image = OneVector(sizes.image_dim, dim, unit_length=unit_length, absolute=absolute, eps=eps)
+        text = LastState(sizes.vocabulary, dim, word_dim=word_dim, layers=layers, absolute=absolute, eps=eps)
         picture = from_pixels(image, backbone) if finetune else image
         return Matcher({IMAGE: picture, TEXT: text}, Dot() if measure == "cosine" else Order())
 
@@ -172,6 +177,7 @@ def infinity(
     siblings: str = "masked",
     finetune: bool = False,
     backbone: str = "lite0",
+    pixels: int | None = None,
     backbone_rate: float = 0.1,
     freeze_epochs: int = 1,
     epochs: int = 25,
@@ -291,6 +297,57 @@ def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> d
     return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
 
 
+# ---- the authors' checkpoints -----------------------------------------------------------------------------------------
+
+
+def read_plus_plus(file: dict[str, Any]) -> Foreign:
+    """VSE++ on precomputed features: `model` is [image, text]; vectors are divided by their norm without epsilon."""
+    image, text = file["model"][:2]
+    options = file["opt"]
+    weights = renamed(image, {"fc.": "encoders.image.fc."}) | renamed(text, WORDS)
+    named = {
+        "dim": image["fc.weight"].shape[0],
+        "word_dim": text["embed.weight"].shape[1],
+        "layers": sum(key.startswith("rnn.weight_ih") for key in text),
+        "measure": options.get("measure", "cosine"),
+        "absolute": bool(options.get("use_abs", False)),
+        "unit_length": not options.get("no_imgnorm", False),
+        "hardest": bool(options.get("max_violation", True)),
+        "margin": float(options.get("margin", 0.2)),
+        "siblings": "negatives",
+        "eps": 0.0,
+    }
+    sizes = {"image_dim": image["fc.weight"].shape[1], "vocabulary": len(text["embed.weight"])}
+    return Foreign(named, sizes, weights, kind="vector")
+
+
+def read_infinity(file: dict[str, Any]) -> Foreign:
+    """VSE-infinity, bi-GRU on regions. The second BatchNorm of the released files is never applied and is dropped."""
+    image, text = ({key.removeprefix("module."): value for key, value in part.items()} for part in file["model"][:2])
+    if "mlp.layers.0.weight" not in image or "embed.weight" not in text:
+        raise BadInput("only the region + bi-GRU models of VSE-infinity can be read; this file holds another kind")
+    weights = renamed({k: v for k, v in image.items() if not k.startswith("mlp.bns.1.")}, REGIONS)
+    weights |= renamed(text, WORDS | {"gpool.": "encoders.text.pool."})
+    named = {
+        "dim": image["fc.weight"].shape[0],
+        "hidden": image["mlp.layers.0.weight"].shape[0],
+        "word_dim": text["embed.weight"].shape[1],
+        "margin": float(file["opt"].get("margin", 0.2)),
+        "siblings": "negatives",
+    }
+    vocabulary = len(text["embed.weight"]) - 1  # the table has one row more than the vocabulary: <mask>
+    return Foreign(named, {"image_dim": image["fc.weight"].shape[1], "vocabulary": vocabulary}, weights)
+
+
+WORDS = {"embed.": "encoders.text.words.embed."} | gru_names("rnn.", "encoders.text.words.")
+REGIONS = {
+    "fc.": "encoders.image.project.fc.",
+    "mlp.layers.0.": "encoders.image.project.first.",
+    "mlp.bns.0.": "encoders.image.project.norm.",
+    "mlp.layers.1.": "encoders.image.project.second.",
+    "gpool.": "encoders.image.pool.",
+}
+
 SMALL = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3}
 DUAL = {
     "pooling": "top",
@@ -313,6 +370,7 @@ METHODS = [
         paper="VSE++: Improving Visual-Semantic Embeddings with Hard Negatives (BMVC 2018)",
         needs=("pairs",),
         small={**SMALL, "rate": 2e-3},
+        reader=read_plus_plus,
     ),
     Method(
         "vse_infty",
@@ -321,5 +379,6 @@ METHODS = [
         needs=("pairs", "regions"),
         small={**SMALL, "hidden": 256, "drop_words": 0.1},
         presets={"dual": DUAL},
+        reader=read_infinity,
     ),
 ]

@@ -60,7 +60,8 @@ class Trainer:
         self.log: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {"value": float("-inf"), "epoch": -1, "report": None}
         self.waited = 0
-        self.saved_at = self.began_at = time.monotonic()
+        self.saved_at = time.monotonic()
+        self.writer = checkpoints.Writer()
         self.board = _board(folder) if board and self.chief else None
 
     @property
@@ -86,10 +87,13 @@ class Trainer:
 
     def fit(self) -> None:
         """All epochs that are left, then what a run leaves behind."""
-        with progress() as self.bar:
-            self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
-            while self.epoch < self.recipe.epochs and not self._patience_spent():
-                self._epoch()
+        try:
+            with progress() as self.bar:
+                self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
+                while self.epoch < self.recipe.epochs and not self._patience_spent():
+                    self._epoch()
+        finally:
+            self.writer.flush()  # also after Ctrl-C: what was saved is on the disk
         if self.recipe.finish:
             self.recipe.finish(self)
         self._leave()
@@ -202,7 +206,7 @@ class Trainer:
             self.best = {"value": value, "epoch": self.epoch, "report": report}
             self.waited = 0
             if self.chief:
-                checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict())
+                checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict(), by=self.writer)
         else:
             self.waited += 1
         return report
@@ -250,6 +254,7 @@ class Trainer:
                 "best": self.best,
                 "waited": self.waited,
             },
+            by=self.writer,
         )
         self._write_log()
 

@@ -1,0 +1,47 @@
+# Each target does all of its own set-up in .venv: Python 3.11 or later and pip are enough.
+PYTHON ?= python3
+WORKERS ?= 2
+SERVE ?= 1
+BIN := .venv/bin
+READY := .venv/.ready
+# One thread a test worker: two workers with two threads each only fight over two cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: demo test full check bench install clean help
+.DEFAULT_GOAL := help
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: $(READY) ## draw scenes, break 30% of the pairs, train, evaluate, audit, index, serve (SERVE=0: stop before serving)
+	$(BIN)/matchlight demo -o demo $(if $(filter 0,$(SERVE)),--no-serve)
+
+test: check ## lint, types and the test suite
+	$(PYTEST)
+
+full: check ## the same with the load, growth and fault tests
+	$(PYTEST) -m ""
+
+check: $(READY) ## lint and types alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## speed as ratios against the plain reference on this machine
+	$(BIN)/matchlight bench score
+	$(BIN)/matchlight bench train
+	$(BIN)/matchlight bench search
+
+install: $(READY) ## the virtual environment in .venv
+
+# -qq keeps pip to its errors; what it warns of here (places it does not look in) is no one's business.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "matchlight needs Python 3.11 or later; say which: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "setting up .venv (about 3 minutes the first time)" >&2
+	@$(PYTHON) -m venv .venv
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean: ## remove what make has made, the virtual environment included
+	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""The commands of `matchlight`: nothing but parsing and printing; each part of this folder registers its own.
+
+`main` is what the shell calls. A command imports what it needs when it runs, so that `--help` never waits for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from matchlight.cli.errors import INTERRUPTED, report
+from matchlight.cli.output import help_alone
+
+PARTS = ("data", "models")  # modules of this folder with a `register(app)`
+
+app = typer.Typer(
+    name="matchlight",
+    no_args_is_help=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from matchlight import __version__
+
+        typer.echo(f"matchlight {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def matchlight(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Image-text retrieval that learns from messy data, finds what is wrong with it, and serves the search.
+
+    Example: matchlight data scenes -o scenes
+    """
+    help_alone(context)
+
+
+def _register() -> None:
+    for part in PARTS:
+        import_module(f"{__name__}.{part}").register(app)
+
+
+_register()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line (default: the shell's) and return its exit code; errors become a line on stderr."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(arguments, prog_name="matchlight", standalone_mode=False)
+    except SystemExit as stop:  # the reader of our output went away
+        return stop.code if isinstance(stop.code, int) else 1
+    except (Exception, KeyboardInterrupt) as error:
+        return report(error)
+    if code == INTERRUPTED:  # Typer turns an interrupt into this code and says nothing
+        return report(KeyboardInterrupt())
+    return code if isinstance(code, int) else 0

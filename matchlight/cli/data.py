@@ -1,0 +1,226 @@
+"""`matchlight data ...`: draw a data set, look at one, convert it, break it on purpose, compute its features."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, help_alone, megabytes, shown, table
+
+if TYPE_CHECKING:
+    from matchlight.noise import Truth
+    from matchlight.pairs import Pairs
+
+FORMATS = ("jsonl", "csv", "parquet", "webdataset", "scan", "npz")
+Source = Annotated[Path, typer.Argument(metavar="PATH", show_default=False, help="A data set: a folder or a file.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write: a new or an empty folder.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")]
+
+data = typer.Typer(rich_markup_mode="rich")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `matchlight data` to the app."""
+    app.add_typer(data, name="data")
+
+
+@data.callback(invoke_without_command=True)
+def group(context: typer.Context) -> None:
+    """Draw, look at, convert and break data sets; compute features.
+
+    Example: matchlight data info my_photos
+    """
+    help_alone(context)
+
+
+@data.command()
+def scenes(
+    out: Out,
+    pictures: Annotated[int, typer.Option(min=1, help="How many pictures.")] = 2000,
+    captions: Annotated[int, typer.Option(min=1, help="Captions a picture.")] = 5,
+    seed: Seed = 0,
+    size: Annotated[str, typer.Option(metavar="WxH", help="Pixels of a picture.")] = "192x144",
+    as_json: Json = False,
+) -> None:
+    """Draw picture-book scenes with captions and exact ground truth.
+
+    Example: matchlight data scenes -o scenes --pictures 500
+    """
+    extent = _extent(size)
+    from matchlight.scenes import draw
+
+    draw(out, pictures=pictures, captions=captions, seed=seed, size=extent)
+    _done({"out": out, "pictures": pictures, "captions": pictures * captions}, as_json)
+
+
+@data.command()
+def info(path: Source, as_json: Json = False) -> None:
+    """Say what a data set holds and what is wrong with it.
+
+    Counts per split, captions a picture, sizes, labels, and pictures or captions that are missing, unreadable, empty
+    or there twice.
+
+    Example: matchlight data info my_photos
+    """
+    from matchlight import formats
+
+    found = formats.info(formats.read(path), check=True)
+    if as_json:
+        emit(found)
+        return
+    from matchlight.cli.describe import describe
+
+    describe(str(path), found)
+
+
+@data.command()
+def convert(
+    path: Source,
+    out: Out,
+    to: Annotated[str | None, choice("--to", FORMATS, "Format; default: jsonl, or what fits features.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a data set in another format.
+
+    Example: matchlight data convert my_photos -o shards --to webdataset
+    """
+    from matchlight import formats
+
+    pairs = formats.read(path)
+    to = to or _kind(pairs)
+    written = formats.write(pairs, out, to=to)
+    _done({"out": written, "format": to, "pictures": len(pairs.names), "captions": len(pairs)}, as_json)
+
+
+@data.command()
+def noise(
+    path: Source,
+    out: Out,
+    mismatch: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of pairs to mismatch, 0 to 1.")] = None,
+    labels: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of labels to flip, 0 to 1.")] = None,
+    per: Annotated[
+        str | None, choice("--per", ("caption", "picture"), "What --mismatch moves; caption if not said.")
+    ] = None,
+    kind: Annotated[
+        str | None, choice("--kind", ("symmetric", "asymmetric"), "How --labels flips; symmetric if not said.")
+    ] = None,
+    like: Annotated[str | None, choice("--like", ("ncr", "decl", "mrl"), "Replay a paper's own draw.")] = None,
+    seed: Seed = 0,
+    split: Annotated[str, typer.Option(help="The split to break.")] = "train",
+    as_json: Json = False,
+) -> None:
+    """Break a share of a data set on purpose; truth.json beside the copy says which rows.
+
+    Example: matchlight data noise scenes -o noisy --mismatch 0.3 --seed 4
+    """
+    _one_kind(mismatch, labels, per, kind)
+    from matchlight import formats
+    from matchlight import noise as noises
+    from matchlight.formats.safe import new_folder
+
+    pairs = formats.read(path)
+    common: dict[str, Any] = {"seed": seed, "split": split, "like": like}
+    if mismatch is not None:
+        broken, truth = noises.mismatch(pairs, ratio=mismatch, per=per or "caption", **common)
+    else:
+        broken, truth = noises.flip_labels(pairs, ratio=labels or 0.0, kind=kind or "symmetric", **common)
+    to = _kind(broken)
+    with new_folder(out) as folder:  # the data and the truth about it appear together or not at all
+        formats.write(broken, folder, to=to)
+        truth.save(folder / "truth.json")
+    _done({"out": out, "format": to, "rows": len(pairs.rows(split)), "moved": _moved(truth)}, as_json)
+
+
+@data.command()
+def features(
+    path: Source,
+    out: Out,
+    backbone: Annotated[str, typer.Option(metavar="lite0|timm:NAME|hf:NAME", help="The picture network.")] = "lite0",
+    kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid",
+    device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compute picture features once and write them with the captions as a data set of their own.
+
+    Rows keep their order. `matchlight data convert --to scan` turns the result into the layout other tools read.
+
+    Example: matchlight data features my_photos -o my_features --kind pooled
+    """
+    from matchlight import features as stores
+    from matchlight import formats
+    from matchlight.core import BadInput
+    from matchlight.formats.safe import new_folder
+
+    pairs = formats.read(path)
+    if pairs.features is not None:
+        raise BadInput(f"{path}: holds features already; `matchlight data convert` writes them in other formats")
+    with new_folder(out) as folder:  # refuses a folder in use before the network runs; the cache keeps what it found
+        store = stores.extract(pairs, backbone=backbone, kind=kind, device=device)
+        formats.write(
+            replace(pairs, features=store, pictures=None), folder, to="npz"
+        )  # any number of captions, rows in order
+    _done({"out": out, "backbone": backbone, "kind": kind, "shape": store.shape}, as_json)
+
+
+@data.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that is cached.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is cached and how large it is, or clear it.
+
+    Example: matchlight data cache --clear
+    """
+    from matchlight.features import cache as store
+
+    freed = store.cache_clear() if clear else 0
+    listing = store.cache_listing()
+    found = {"folder": store.folder(), "bytes": sum(entry["bytes"] for entry in listing), "entries": listing}
+    if as_json:
+        emit({**found, "freed": freed} if clear else found)
+        return
+    rows = [[entry["what"], entry["name"][:8], megabytes(entry["bytes"]), entry["last_used"]] for entry in listing]
+    if rows:
+        table("", ["what", "name", "size", "last used (UTC)"], rows)
+    typer.echo(f"{megabytes(found['bytes'])} in {found['folder']}" + (f"; {megabytes(freed)} freed" if clear else ""))
+
+
+def _extent(size: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", size.strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"{size!r} is no size; give width x height, as in 192x144", param_hint="--size")
+    return int(found[1]), int(found[2])
+
+
+def _one_kind(mismatch: float | None, labels: float | None, per: str | None, kind: str | None) -> None:
+    if (mismatch is None) == (labels is None):
+        raise typer.BadParameter("give one of them, as in --mismatch 0.3", param_hint="--mismatch or --labels")
+    if kind and labels is None:
+        raise typer.BadParameter("goes with --labels; --mismatch takes --per", param_hint="--kind")
+    if per and mismatch is None:
+        raise typer.BadParameter("goes with --mismatch; --labels takes --kind", param_hint="--per")
+
+
+def _kind(pairs: Pairs) -> str:
+    """The format a changed copy is written in: pictures stay pictures, features stay features."""
+    if pairs.pictures is not None:
+        return "jsonl"
+    return "scan" if pairs.format == "scan" else "npz"
+
+
+def _moved(truth: Truth) -> Any:
+    moved = truth.moved
+    return {side: len(items) for side, items in moved.items()} if isinstance(moved, dict) else len(moved)
+
+
+def _done(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit(result)
+        return
+    facts = [f"{name} {shown(value)}" for name, value in result.items() if name != "out"]
+    typer.echo(f"{result['out']}: {', '.join(facts)}")

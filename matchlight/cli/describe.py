@@ -1,0 +1,58 @@
+"""What `matchlight data info` shows a person: splits, sizes, labels and problems of a data set, a fact a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from matchlight.cli.errors import one_line
+from matchlight.cli.output import shown, table
+
+NAMES = 12  # classes spelt out
+
+
+def describe(path: str, found: dict[str, Any]) -> None:
+    """Print what `formats.info` found."""
+    typer.echo(one_line(f"{path}: {found['format']}"))
+    rows = [[name, split["pictures"], split["captions"]] for name, split in found["splits"].items()]
+    if len(rows) > 1:
+        rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
+    table("", ["split", "pictures", "captions"], rows)
+    for name, fact in _facts(found):
+        typer.echo(f"{name + ':':<22}{fact}")
+    _problems(found["problems"])
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "captions a picture", _spread(found["captions_per_picture"], "mean")
+    if sizes := found.get("picture_sizes"):
+        yield "width", f"{_spread(sizes['width'], 'median')} px"
+        yield "height", f"{_spread(sizes['height'], 'median')} px"
+    if found.get("features"):
+        yield "picture features", shown(tuple(found["features"]))
+    if found.get("text_features"):
+        yield "text features", shown(tuple(found["text_features"]))
+    if labels := found["labels"]:
+        names = one_line(", ".join(labels["names"][:NAMES]))
+        yield "labels", f"{shown(labels['classes'])} classes ({names}{', ...' if labels['classes'] > NAMES else ''})"
+        yield "labels a picture", _spread(labels["per_picture"], "mean")
+    if found.get("relevance") is not None:
+        yield "relevance", f"{shown(found['relevance'])} fitting (caption, picture) pairs are known"
+
+
+def _spread(values: dict[str, float], middle: str) -> str:
+    if values["min"] == values["max"]:
+        return f"{values['min']:g}"
+    return f"{values['min']:g} to {values['max']:g} ({middle} {values[middle]:.4g})"
+
+
+def _problems(problems: list[dict[str, Any]]) -> None:
+    if not problems:
+        typer.echo("no problems found")
+        return
+    for problem in problems:
+        typer.echo(f"problem: {problem['kind']}, {shown(problem['count'])}")
+        for example in problem["examples"][:3]:
+            typer.echo(f"    {one_line(example, 160)}")

@@ -1,0 +1,198 @@
+"""`matchlight methods | train | evaluate | embed | import | demo`: from a method's name to a measured model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, table
+
+PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels")
+Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def methods(json: Json = False) -> None:
+    """List every method: its name, its paper, what it needs and its arguments.
+
+    Example: matchlight methods
+    """
+    from matchlight.methods import RECIPES
+
+    if json:
+        emit([_described(method) for method in RECIPES.values()])
+        return
+    table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in RECIPES.values()])
+
+
+def _described(method: Any) -> dict[str, Any]:
+    presets = ["auto", "paper", "small", *method.presets]
+    return {
+        "name": method.name,
+        "paper": method.paper,
+        "needs": list(method.needs),
+        "defaults": method.defaults,
+        "presets": presets,
+    }
+
+
+def train(
+    method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")],
+    data: Data,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="preset=auto|paper|small, name=value ...")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False,
+    save_minutes: Annotated[float, typer.Option(help="Also save inside an epoch after so many minutes.")] = 2.0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard curves too.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a method on a data set.
+
+    Example: matchlight train vse_infty --data scenes -o runs/first epochs=10
+    """
+    from matchlight.pairs import Pairs
+    from matchlight.recipes import method as find
+    from matchlight.recipes import parse
+    from matchlight.runs import Run
+    from matchlight.runs import train as run_training
+
+    given = parse(overrides or [])
+    find(method)  # a mistyped name is told before anything slow is read
+    source = Run.load(start, device="cpu") if start else None
+    run = run_training(
+        method,
+        Pairs.read(data),
+        out,
+        seed=seed,
+        device=device,
+        precision=precision,
+        resume=resume,
+        start=source,
+        save_minutes=save_minutes,
+        tensorboard=tensorboard,
+        **given,
+    )
+    _finished(run, json=json)
+
+
+def _finished(run: Any, *, json: bool) -> None:
+    from matchlight.checkpoints import read_json
+    from matchlight.processes import rank
+
+    if rank() != 0:
+        return
+    chosen = read_json(run.folder / "metrics.json", "a run's metrics")
+    if json:
+        emit({"run": run.folder, **chosen})
+    else:
+        typer.echo(f"{run.folder}: model of epoch {chosen['epoch'] + 1} kept ({chosen['select']})")
+
+
+def evaluate(
+    data: Data,
+    run: Annotated[Path | None, typer.Argument(help="A run folder.")] = None,
+    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
+    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto",
+    ties: Annotated[
+        str, choice("--ties", ("worst", "official"), "Ties count against the model, or as old code does.")
+    ] = "worst",
+    scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None,
+    from_scores: Annotated[Path | None, typer.Option(help="Measure another tool's FILE.npy instead of a run.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Measure a run, or a score matrix of any tool, on a split.
+
+    Example: matchlight evaluate runs/first --data scenes --split test
+    """
+    from matchlight.core import BadInput
+    from matchlight.evaluation import evaluate as measure
+    from matchlight.evaluation import evaluate_file
+    from matchlight.pairs import Pairs
+    from matchlight.runs import Run
+
+    if (run is None) == (from_scores is None):
+        raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
+    if from_scores is not None:
+        report = evaluate_file(from_scores, Pairs.read(data), split, protocol=protocol, ties=ties)
+    else:
+        loaded = Run.load(run, device=device)  # type: ignore[arg-type]
+        report = measure(loaded, Pairs.read(data), split, protocol=protocol, ties=ties, scores=scores, quiet=False)
+    emit(report) if json else _print(report)
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from matchlight.protocols import table as report_table
+
+    Console(highlight=False).print(report_table(report))
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Data,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write.")],
+    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Write the vectors of pictures and captions for other tools.
+
+    Example: matchlight embed runs/first --data scenes -o vectors.npz
+    """
+    from matchlight.embeddings import export
+    from matchlight.pairs import Pairs
+    from matchlight.runs import Run
+
+    written = export(Run.load(run, device=device), Pairs.read(data), out, split=split)
+    emit(written) if json else typer.echo(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for everything the demo makes.")] = Path("demo"),
+    pictures: Annotated[int, typer.Option(help="How many scenes to draw.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    json: Json = False,
+) -> None:
+    """Draw scenes, break 30% of their training pairs, train on them and measure.
+
+    Example: matchlight demo -o demo
+    """
+    from matchlight.demo import run_demo
+
+    report = run_demo(out, pictures=pictures, seed=seed)
+    emit(report) if json else _print(report["test"])
+
+
+def import_(
+    checkpoints: Annotated[list[Path], typer.Argument(help="The authors' files; several make an ensemble.")],
+    method: Annotated[str, typer.Option(help="Which method they are of.")],
+    vocab: Annotated[Path, typer.Option(help="SCAN's JSON or the authors' pickled vocabulary.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
+    json: Json = False,
+) -> None:
+    """Turn released checkpoints into a run. The files are read without running any code of theirs.
+
+    Example: matchlight import model_best.pth.tar --method scan --vocab f30k_vocab.json -o runs/scan
+    """
+    from matchlight.importing import import_checkpoints
+
+    run = import_checkpoints(checkpoints, method, vocab, out)
+    emit({"run": run.folder, **run.info}) if json else typer.echo(
+        f"{run.folder}: {run.method}, {len(checkpoints)} file(s)"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the main app."""
+    for command in (methods, train, evaluate, embed, demo):
+        app.command()(command)
+    app.command("import")(import_)

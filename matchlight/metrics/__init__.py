@@ -1,0 +1,50 @@
+"""Metrics: pure functions from scores and relevance to numbers.
+
+Scores are (queries, gallery) arrays or tensors, higher = better, any sign; hand over `scores.T` and `relevance.T` to
+ask the other way round. What is relevant is a `Relevance`, asked for in blocks, and scores are read in blocks too, so a
+memory-mapped matrix stays on disk. Results never depend on the block size. All figures are fractions in 0..1 except
+`rsum`, which adds six percentages; ranks start at 0, as the field counts them.
+
+Ties: "worst" (the default) lets every tied wrong item come first, so a model that gives one score to everything earns
+nothing; "official" puts the larger index first, as a reversed ascending sort does.
+"""
+
+from matchlight.metrics.blocks import Window, as_scores, found
+from matchlight.metrics.ndcg import ndcg
+from matchlight.metrics.plain import auroc, average_precision, best_threshold, circular_variance, micro_f1
+from matchlight.metrics.precision import (
+    ir_recall,
+    map_at_r,
+    mean_average_precision,
+    pmrp,
+    precision_recall,
+    r_precision,
+)
+from matchlight.metrics.ranks import NOTHING, cross_ranks, hit_rate, mean_rank, median_rank, ranks, rsum
+from matchlight.metrics.relevance import Relevance
+
+__all__ = [
+    "NOTHING",
+    "Relevance",
+    "Window",
+    "as_scores",
+    "auroc",
+    "average_precision",
+    "best_threshold",
+    "circular_variance",
+    "cross_ranks",
+    "found",
+    "hit_rate",
+    "ir_recall",
+    "map_at_r",
+    "mean_average_precision",
+    "mean_rank",
+    "median_rank",
+    "micro_f1",
+    "ndcg",
+    "pmrp",
+    "precision_recall",
+    "r_precision",
+    "ranks",
+    "rsum",
+]

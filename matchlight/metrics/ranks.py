@@ -1,0 +1,105 @@
+"""Ranks by counting, never by sorting, and the figures read from them: R@K, median and mean rank, rsum, cross rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from matchlight.core import BadInput
+from matchlight.metrics.blocks import BUDGET, Scores, as_scores, blocks, check_ties, read, spans
+from matchlight.metrics.relevance import Array, Relevance
+
+NOTHING = -1  # the rank of a query that has nothing relevant: left out of every figure
+
+Ranks = npt.NDArray[np.int64]
+
+
+def ranks(scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET) -> Ranks:
+    """The rank (from 0) of each query's best relevant item; `NOTHING` where a query has none."""
+    check_ties(ties)
+    parts = [_block_ranks(block, gains > 0, ties) for _, block, gains in blocks(scores, relevance, budget)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _block_ranks(block: Array, relevant: Array, ties: str) -> Ranks:
+    best = np.where(relevant, block, -np.inf).max(1, keepdims=True, initial=-np.inf)
+    above = (block > best).sum(1)
+    level = block == best
+    ahead = level & ~relevant if ties == "worst" else level & _after_last(level & relevant)
+    return np.asarray(np.where(relevant.any(1), above + ahead.sum(1), NOTHING), np.int64)
+
+
+def _after_last(chosen: Array) -> Array:
+    """True behind the last True of each row: what a larger-index-first order puts ahead of the best item."""
+    last = chosen.shape[1] - 1 - np.argmax(chosen[:, ::-1], axis=1)
+    return np.asarray(np.arange(chosen.shape[1])[None] > last[:, None])
+
+
+def _answered(found: Any) -> Ranks:
+    all_ranks = np.asarray(found, np.int64)
+    kept: Ranks = all_ranks[all_ranks != NOTHING]
+    if not kept.size:
+        raise BadInput("no query has a relevant item in the gallery, so there is nothing to measure")
+    return kept
+
+
+def hit_rate(found: Any, *, at: int) -> float:
+    """The field's R@K: the share of queries with *any* relevant item among the first `at`."""
+    return float((_answered(found) < at).mean())
+
+
+def median_rank(found: Any) -> float:
+    """floor(median) + 1, so a median of 4.5 (counted from 0) is 5."""
+    return float(np.floor(np.median(_answered(found))) + 1)
+
+
+def mean_rank(found: Any) -> float:
+    """The mean rank, counted from 1."""
+    return float(_answered(found).mean() + 1)
+
+
+def rsum(i2t: Any, t2i: Any) -> float:
+    """R@1 + R@5 + R@10 both ways, in percentages: 600 is perfect."""
+    return 100 * sum(hit_rate(side, at=k) for side in (i2t, t2i) for k in (1, 5, 10))
+
+
+def cross_ranks(scores: Any, owner: Any, *, ties: str = "worst", budget: int = BUDGET) -> npt.NDArray[np.float64]:
+    """Per pair, the worse of its two ranks (from 1): among all pictures (stretched) and among foreign captions.
+
+    The picture rank is stretched so that its worst value equals the worst caption rank: 5 r - 4 with five captions a
+    picture. Sibling captions neither count nor hurt. "official" counts strictly better items only, as the paper does.
+    """
+    check_ties(ties)
+    matrix, owners = as_scores(scores), np.asarray(owner)
+    if not len(owners) or len(owners) != matrix.shape[1]:
+        raise BadInput(f"scores have {matrix.shape[1]} captions (columns) but {len(owners)} captions have an owner")
+    own = _own_scores(matrix, owners, budget)
+    pictures, captions = matrix.shape
+    siblings = np.bincount(owners, minlength=pictures)[owners]
+    stretch = (captions - siblings) / max(1, pictures - 1)
+    by_picture = _others_ahead(matrix.T, own, np.arange(captions), owners, np.arange(pictures), ties, budget)
+    by_caption = _others_ahead(matrix, own, owners, owners, owners, ties, budget)
+    return np.asarray(np.maximum(1 + by_picture * stretch, 1 + by_caption), np.float64)
+
+
+def _own_scores(matrix: Scores, owners: Array, budget: int) -> Array:
+    """Each pair's score in float64, exact for the narrower kinds; scores that are no numbers are caught here."""
+    own = np.empty(len(owners))
+    for i0, i1 in spans(matrix, budget):
+        mine = np.flatnonzero((owners >= i0) & (owners < i1))
+        own[mine] = read(matrix, slice(i0, i1), i0)[owners[mine] - i0, mine]
+    return own
+
+
+def _others_ahead(matrix: Scores, own: Array, line: Array, mine: Array, kinds: Array, ties: str, budget: int) -> Array:
+    """Per pair: how many items of its line of the matrix, of a kind other than its own, score ahead of it."""
+    ahead = np.empty(len(own))
+    step = next(spans(matrix, budget))[1]
+    for p0 in range(0, len(own), step):
+        pairs = slice(p0, p0 + step)
+        block = read(matrix, line[pairs], p0)
+        better = block > own[pairs, None] if ties == "official" else block >= own[pairs, None]
+        ahead[pairs] = (better & (kinds[None] != mine[pairs, None])).sum(1)
+    return ahead

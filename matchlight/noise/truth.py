@@ -1,0 +1,119 @@
+"""Truth: which rows were made wrong on purpose and where their captions came from. Only audits and metrics read it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.pairs import Pairs
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+KINDS = {"mismatch": ("caption", "picture"), "labels": ("symmetric", "asymmetric")}  # kind -> what `per` may say
+PAPERS = ("ncr", "decl", "mrl")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What was done to a data set; a row is a (picture, caption) pair of the whole table, in file order."""
+
+    kind: str  # "mismatch" | "labels"
+    ratio: float  # the share asked for (a replayed file: the share found)
+    seed: int | None  # None: replayed from a file
+    per: str  # mismatch: "caption" | "picture"; labels: "symmetric" | "asymmetric"
+    moved: list[int] | dict[str, list[int]]  # rows; labels: {"image": places of pictures, "text": rows}
+    source: dict[int, int] = field(default_factory=dict)  # moved row -> the row its caption came from
+    like: str | None = None  # "ncr" | "decl" | "mrl": whose draw this is
+
+    def clean(self, rows: npt.ArrayLike, side: str = TEXT) -> Bools:
+        """True for each row that was left alone (label noise: for each item of `side`, pictures by their place)."""
+        moved = self.moved[side] if isinstance(self.moved, dict) else self.moved
+        return np.isin(np.asarray(rows, np.int64), np.asarray(moved, np.int64), invert=True)
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON file, whole or not at all."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @staticmethod
+    def load(path: str | Path) -> Truth:
+        """Read what `save` wrote; anything else is one clear line."""
+        try:
+            return _truth(json.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read ({error.strerror}); `matchlight data noise` writes it") from error
+        except (ValueError, RecursionError) as error:  # broken JSON and broken UTF-8 are ValueErrors too
+            reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+            raise BadInput(f"{path}: no truth file: {reason}; `matchlight data noise` writes one") from error
+
+
+def tell_moves(pairs: Pairs, order: Ints, **facts: Any) -> tuple[Pairs, Truth]:
+    """Move captions so that row r holds that of row `order[r]`, and say so."""
+    moved = np.flatnonzero(order != np.arange(len(pairs)))
+    source = dict(zip(moved.tolist(), order[moved].tolist(), strict=True))
+    return pairs.with_captions_moved(moved, order[moved]), Truth("mismatch", moved=list(source), source=source, **facts)
+
+
+def check_request(ratio: float, seed: int) -> None:
+    """Refuse a share outside [0, 1] and a seed no generator takes."""
+    if not 0 <= ratio <= 1:  # False for nan
+        raise BadInput(f"noise ratio {ratio} is no share; give a number from 0 to 1")
+    if not 0 <= seed < 2**32:
+        raise BadInput(f"seed {seed} cannot be used; give a whole number from 0 to {2**32 - 1}")
+
+
+def check_word(what: str, word: str | None, known: tuple[str | None, ...]) -> None:
+    """Refuse an option that is not one of the known words."""
+    if word not in known:
+        raise BadInput(f"{what} {word!r} is unknown; known: {', '.join(str(one) for one in known)}")
+
+
+def _truth(facts: Any) -> Truth:
+    if not isinstance(facts, dict):
+        raise ValueError("not a JSON object")
+    if missing := {"kind", "ratio", "seed", "per", "moved", "source"} - set(facts):
+        raise ValueError(f"{', '.join(sorted(missing))} missing")
+    kind, ratio, like = facts["kind"], facts["ratio"], facts.get("like")
+    if kind not in tuple(KINDS) or facts["per"] not in KINDS[kind]:
+        raise ValueError(f"kind {kind!r} per {facts['per']!r} is unknown")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or math.isnan(ratio) or not 0 <= ratio <= 1:
+        raise ValueError(f"ratio {ratio!r} is not from 0 to 1")
+    if like not in (None, *PAPERS):
+        raise ValueError(f"like {like!r} is unknown")
+    seed = None if facts["seed"] is None else _places("seed", [facts["seed"]])[0]
+    return Truth(kind, float(ratio), seed, facts["per"], *_moves(kind, facts["moved"], facts["source"]), like)
+
+
+def _moves(kind: str, moved: Any, source: Any) -> tuple[list[int] | dict[str, list[int]], dict[int, int]]:
+    if not isinstance(source, dict):
+        raise ValueError("source is not an object of rows")
+    if kind == "labels":
+        if not isinstance(moved, dict) or set(moved) != {IMAGE, TEXT} or source:
+            raise ValueError('label noise needs moved = {"image": [..], "text": [..]} and an empty source')
+        return {side: _places(f"moved.{side}", moved[side]) for side in (IMAGE, TEXT)}, {}
+    rows, origins = _places("moved", moved), _places("source", list(source.values()))
+    if not set(source) == {str(row) for row in rows} or set(origins) != set(rows):
+        raise ValueError("source does not take every moved row to another moved row")
+    return rows, {int(row): origin for row, origin in source.items()}
+
+
+def _places(what: str, values: Any) -> list[int]:
+    if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
+        raise ValueError(f"{what} holds something that is no row")
+    if len(set(values)) != len(values):
+        raise ValueError(f"{what} names a row twice")
+    return values

@@ -1,0 +1,89 @@
+"""Retrieval judged by labels: mAP and NDCG over shared labels, and PMRP over class codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from matchlight.console import track
+from matchlight.core import BadInput
+from matchlight.metrics import Relevance, mean_average_precision, micro_f1, ndcg
+from matchlight.metrics import pmrp as plausible
+from matchlight.metrics.blocks import Scores, Window
+from matchlight.metrics.relevance import Array
+from matchlight.pairs import Labels, Pairs
+from matchlight.protocols.recall import folds
+
+
+def _labels(pairs: Pairs, protocol: str) -> Labels:
+    if pairs.labels is None:
+        raise BadInput(f"{pairs.root}: protocol {protocol} needs labels and this data has none; use protocol recall")
+    return pairs.labels
+
+
+def labels(
+    scores: Scores,
+    pairs: Pairs,
+    *,
+    ties: str,
+    cutoff: int = 500,
+    discount: str = "standard",
+    predictions: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """mAP and NDCG both ways, fractions; items fit if they share a label. `predictions` adds Micro-F1.
+
+    A query without a hit counts as zero where every item has one class and is left out where items have several, as
+    the papers of either kind do.
+    """
+    truth = _labels(pairs, "labels")
+    shared = Relevance.of_labels(truth.image, truth.text)
+    empty = "zero" if truth.single else "skip"
+    sides = {"i2t": (scores, shared), "t2i": (scores.T, shared.T)}
+    discounts: dict[str, dict[str, Any]] = {
+        "i2t": {},
+        "t2i": {"discount": discount, "sibling": siblings(pairs.picture)},
+    }
+    found = {side: mean_average_precision(*sides[side], empty=empty, ties=ties) for side in track(sides, "mAP")}
+    gains = {side: ndcg(*sides[side], at=cutoff, ties=ties, **discounts[side]) for side in track(sides, "NDCG")}
+    report: dict[str, Any] = {"map": _with_mean(found), "ndcg": _with_mean(gains)}
+    if predictions is not None:
+        real = {"image": truth.image, "text": truth.text}
+        report["micro_f1"] = {side: micro_f1(given, real[side]) for side, given in predictions.items()}
+    return report
+
+
+def _with_mean(sides: dict[str, float]) -> dict[str, float]:
+    return {**sides, "mean": (sides["i2t"] + sides["t2i"]) / 2}
+
+
+def siblings(owner: Array) -> Array:
+    """The number of each caption among its picture's, from 0, in file order."""
+    order = np.argsort(owner, kind="stable")
+    starts = np.searchsorted(owner[order], owner[order], side="left")
+    number = np.empty(len(owner), np.int64)
+    number[order] = np.arange(len(owner)) - starts
+    return number
+
+
+def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) -> dict[str, float]:
+    """Plausible-match R-precision both ways, percentages; with `fold`, the mean over folds of so many pictures.
+
+    A caption takes the class code of its picture; pictures without any class leave queries and gallery.
+    """
+    codes = _labels(pairs, "pmrp").image
+    whole = [(np.arange(len(pairs.names)), np.arange(len(pairs)))]
+    parts = whole if fold is None else folds(pairs, fold)
+    values = [_pmrp_of(scores, *part, codes, pairs.picture, ties) for part in track(parts, "plausible matches")]
+    i2t, t2i = np.mean(values, axis=0)
+    return {"i2t": float(i2t), "t2i": float(t2i)}
+
+
+def _pmrp_of(
+    scores: Scores, pictures: Array, rows: Array, codes: Array, owner: Array, ties: str
+) -> tuple[float, float]:
+    pictures, rows = pictures[codes[pictures].any(1)], rows[codes[owner[rows]].any(1)]
+    if not len(rows):
+        raise BadInput("protocol pmrp: no picture with a caption has a class")
+    window, image, text = Window.on(scores, pictures, rows), codes[pictures], codes[owner[rows]]
+    return 100 * plausible(window, image, text, ties=ties), 100 * plausible(window.T, text, image, ties=ties)

@@ -1,0 +1,60 @@
+"""Arguments of methods: checked by name and type, never evaluated, with the nearest right name in the error."""
+
+from __future__ import annotations
+
+import pytest
+
+from matchlight.core import BadInput
+from matchlight.methods import RECIPES
+from matchlight.recipes import arguments, method, parse, renamed
+
+PLUS = RECIPES["vse++"]
+
+
+def test_an_unknown_method_is_told_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"'vse\+\+'"):
+        method("vse+++")
+
+
+def test_a_misspelt_override_is_told_the_nearest() -> None:
+    with pytest.raises(BadInput, match="'epochs'"):
+        arguments(PLUS, {"epchs": "1"}, pairs=100, device="cpu")
+
+
+@pytest.mark.parametrize("word", ["epochs=many", "epochs=2.5", "margin=wide", "finetune=perhaps", "preset=huge"])
+def test_a_value_of_the_wrong_type_is_refused(word: str) -> None:
+    with pytest.raises(BadInput):
+        arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
+
+
+def test_an_override_must_be_name_equals_value() -> None:
+    with pytest.raises(BadInput, match="name=value"):
+        parse(["epochs"])
+
+
+def test_values_take_their_declared_types() -> None:
+    given, _ = arguments(PLUS, parse(["epochs=3", "margin=0.1", "finetune=yes", "preset=paper"]), pairs=9, device="cpu")
+    assert given["epochs"] == 3 and given["margin"] == 0.1 and given["finetune"] is True and given["dim"] == 1024
+
+
+def test_auto_is_small_on_a_cpu_and_says_so() -> None:
+    given, taken = arguments(PLUS, {}, pairs=4000, device="cpu")
+    assert taken == "auto:small" and given["dim"] == PLUS.small["dim"]
+    assert given["epochs"] * 4000 / given["batch"] <= 700  # steps that two cores do in minutes
+    _, taken = arguments(PLUS, {}, pairs=30000, device="cuda")
+    assert taken == "auto:paper"
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_method_states_paper_needs_and_typed_defaults(name: str) -> None:
+    chosen = RECIPES[name]
+    assert chosen.paper and chosen.needs and chosen.name == name
+    assert set(chosen.defaults) <= set(chosen.types)
+    assert set(chosen.small) <= set(chosen.defaults)
+    assert all(set(preset) <= set(chosen.defaults) for preset in chosen.presets.values())
+
+
+def test_a_weight_nobody_claims_is_an_error() -> None:
+    assert renamed({"fc.weight": 1}, {"fc.": "image.fc."}) == {"image.fc.weight": 1}
+    with pytest.raises(BadInput, match="other"):
+        renamed({"other.weight": 1}, {"fc.": "image.fc."})

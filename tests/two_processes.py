@@ -1,0 +1,72 @@
+"""Run 20 steps of recipes alone and as two processes, and write both series of losses.
+
+    python -m tests.two_processes FOLDER RECIPE...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+from matchlight.batches import collate
+from matchlight.methods import RECIPES
+from matchlight.network import Network, score_batch, whole_batch
+from matchlight.prepare import prepare
+from tests.tiny import tiny_pairs, tiny_settings
+
+STEPS = 20
+
+
+def calm(module: nn.Module) -> None:
+    """No dropout: draws differ between processes, and this is about arithmetic."""
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        if isinstance(getattr(part, "drop", None), float):
+            part.drop = 0.0
+
+
+def losses(name: str) -> list[float]:
+    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    method = RECIPES[name]
+    recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults)})
+    network = Network(recipe, seed=0, device=torch.device("cpu"))
+    calm(network.matcher)
+    network.matcher.train()
+    out = []
+    for step in range(STEPS):
+        rows = np.random.default_rng(step).choice(24, 9, replace=False)
+        batch = collate(inputs.table, rows, repeat=recipe.siblings == "negatives")
+        embeddings, batch = whole_batch(network.matcher, batch)
+        scores = score_batch(network.matcher, embeddings, batch, matrix=network.objective.needs_matrix)
+        loss = network.objective.total(network.objective(scores, embeddings, batch))
+        network.step(loss)
+        out.append(float(loss.detach()))
+    return out
+
+
+def work(rank: int, folder: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    found = {name: losses(name) for name in names}
+    if rank == 0:
+        Path(folder, "two.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def main(folder: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    mp.spawn(work, args=(folder, names), nprocs=2)
+    two = json.loads(Path(folder, "two.json").read_text())
+    Path(folder, "losses.json").write_text(json.dumps({name: [losses(name), two[name]] for name in names}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
