@@ -25,7 +25,7 @@ PIXELS: dict[str, Any] = {
     "pixels": 224,
     "backbone_rate": 0.3,
     "freeze_epochs": 0,
-    "epochs": 14,
+    "epochs": 12,
 }
 
 

@@ -45,13 +45,18 @@ class Table:
 
     def _make_resident(self) -> Tensor | None:
         """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
-        array = getattr(self.images, "array", None)
-        if self.device.type != "cuda" or array is None:
+        if self.device.type != "cuda" or not hasattr(self.images, "array"):
             return None
+        array = self.images.array
         free, _ = torch.cuda.mem_get_info(self.device)
         if array.nbytes > free // 4:
             return None
         return torch.cat([torch.from_numpy(np.array(part)).to(self.device) for part in np.array_split(array, 16)])
+
+    @property
+    def pixels(self) -> bool:
+        """True where pictures are pixels: a backbone then runs, and plans anew for every size of batch it meets."""
+        return len(self.images.shape) == 4
 
     def rows(self, split: str) -> np.ndarray:
         """Rows of a split whose picture could be read."""
@@ -72,7 +77,7 @@ class Table:
             extra["label"] = torch.from_numpy(self.pairs.labels.image[index].astype(np.float32))
         if self.pairs.boxes is not None:
             extra["box"] = torch.from_numpy(self.pairs.boxes[index].astype(np.float32))
-        x = x if x.dtype == torch.uint8 else x.float()
+        x = x if x.dtype in (torch.uint8, torch.float16) else x.float()
         return Items(x, None, torch.from_numpy(np.asarray(index, dtype=np.int64)), extra)
 
     def _texts(self, index: np.ndarray) -> Items:
@@ -112,9 +117,14 @@ def collate(
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
 
 
-def plan(rows: np.ndarray, size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Shuffled rows in batches of `size`; a last batch of one pair (no negative, no variance) joins the one before."""
+def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
+    """Shuffled rows in batches of `size`; a last batch of one pair (no negative, no variance) joins the one before.
+
+    `even` fills the last batch up with rows of the first, so that all batches have one size.
+    """
     order = rng.permutation(rows)
+    if even and len(order) > size:
+        order = np.concatenate([order, order[: -len(order) % size]])
     parts = [order[start : start + size] for start in range(0, len(order), size)]
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [np.concatenate(parts[-2:])]

@@ -231,6 +231,8 @@ class Matcher(nn.Module):
 
     def embed(self, side: str, items: Items) -> Embeddings:
         """Sets of vectors for one side; every embedding carries the ids of its items."""
+        if items.x.dtype == torch.float16 and not torch.is_autocast_enabled(items.x.device.type):
+            items = replace(items, x=items.x.float())  # stored in half the space; autocast takes it as it is
         embedding = self.encoders[side](items)
         return replace(embedding, extra={"id": items.id, **embedding.extra})
 
@@ -335,3 +337,8 @@ class Recipe:
     before_step: Callable[[Any, Phase, Batch], Batch] | None = None
     finish: Callable[[Any], None] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # written into recipe.json
+    matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
+
+    def build(self, network: str) -> Matcher:
+        """A fresh matcher for the network of that name."""
+        return self.matchers.get(network, self.matcher)()

@@ -33,7 +33,9 @@ def encode(
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
     home = where if keep_on_device else torch.device("cpu")
     order = _order(table, side, index, keep=matcher.depends_on_padding)
-    starts = range(0, len(index), batch)
+    if side == IMAGE and table.pixels:  # one size of batch: a backbone plans anew for every other
+        order = np.concatenate([order, np.zeros(-len(order) % batch, dtype=order.dtype)])
+    starts = range(0, len(order), batch)
     was_training = matcher.training
     matcher.eval()
     parts = []
@@ -41,8 +43,9 @@ def encode(
     for items in loaded if quiet else track(loaded, f"encoding {side}s", len(starts)):
         parts.append(matcher.embed(side, items.to(where)).to(home))
     matcher.train(was_training)
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(home)
-    return concatenate(parts).take(back)
+    back = np.empty(len(index), dtype=np.int64)
+    back[order[::-1]] = np.arange(len(order))[::-1]  # where a place stands first: what filled up a batch stands later
+    return concatenate(parts).take(torch.from_numpy(back).to(home))
 
 
 def encode_both(

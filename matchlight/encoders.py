@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import Items
+from matchlight.augment import PAD
 
 
 def lengths(items: Items) -> Tensor:
@@ -37,16 +38,15 @@ class Words(nn.Module):
         super().__init__()
         if both_ways and layers > 1:
             raise ValueError("a GRU of both directions has one layer here: a second would read both at once")
-        self.embed = nn.Embedding(vocabulary, word_dim, padding_idx=0)  # a dropped word becomes <pad>: a zero vector
+        self.embed = nn.Embedding(vocabulary, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        nn.init.zeros_(self.embed.weight[0])
         self.ahead = nn.GRU(word_dim, dim, layers, batch_first=True)
         self.back = nn.GRU(word_dim, dim, batch_first=True) if both_ways else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, items: Items) -> Tensor:
         """(N, L, D) states; padded places are exactly 0."""
-        words = self.dropout(self.embed(items.x))
+        words = self.dropout(self._vectors(items.x))
         count = lengths(items)
         with torch.autocast(words.device.type, enabled=False):  # autocast would copy all weights at every call
             states = read(self.ahead, words.float(), count)
@@ -54,6 +54,11 @@ class Words(nn.Module):
                 return states
             turned = turn(words.float(), count)
             return (states + turn(read(self.back, turned, count), count)) / 2
+
+    def _vectors(self, tokens: Tensor) -> Tensor:
+        """Rows of the table by selection: the gradient of nn.Embedding makes a GPU wait to count the words."""
+        rows = self.embed.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
+        return rows * (tokens != PAD)[..., None]
 
 
 def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:

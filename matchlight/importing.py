@@ -15,20 +15,21 @@ from matchlight.runs import VERSION, Run
 from matchlight.text import Vocabulary
 
 
-def _translated(path: Path, chosen: Method) -> Foreign:
-    """One file in our words; what the reader misses is one clear line."""
+def _translated(path: Path, chosen: Method) -> list[Foreign]:
+    """The networks of one file in our words; what the reader misses is one clear line."""
     if chosen.reader is None:
         raise BadInput(f"{chosen.name}: no released checkpoints of this method can be read")
     file = read_checkpoint(path)
     if not isinstance(file.get("opt"), dict):
         file["opt"] = dict(vars(file["opt"])) if hasattr(file.get("opt"), "__dict__") else {}
     try:
-        return chosen.reader(file)
+        found = chosen.reader(file)
     except BadInput as problem:
         raise BadInput(f"{path}: {problem}") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
         missing = str(problem).strip("'\"")[:80]
         raise BadInput(f"{path}: not a {chosen.name} checkpoint as its authors save it ({missing})") from None
+    return found if isinstance(found, list) else [found]
 
 
 def _vocabulary(path: Path, wanted: int) -> Vocabulary:
@@ -55,12 +56,11 @@ def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
 
 
 def import_checkpoints(files: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
-    """Read one file or several (several make an ensemble) and leave a run folder."""
+    """Read one file or several and leave a run folder; several files, or several networks in a file, make an ensemble."""
     chosen, folder = method(name), Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: not empty; choose another -o")
-    read = [_translated(Path(file), chosen) for file in files]
-    members = [_member(f, chosen, Path(p)) for f, p in zip(read, files, strict=True)]
+    members = [_member(network, chosen, Path(file)) for file in files for network in _translated(Path(file), chosen)]
     first = members[0]
     if any(sizes != first[1] for _, sizes, _ in members):
         raise BadInput(f"{files[-1]}: its sizes are not those of {files[0]}; members of an ensemble must read the same data")

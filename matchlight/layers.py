@@ -69,7 +69,8 @@ class BatchNorm(nn.BatchNorm1d):
         rows = x.flatten(0, -2)
         if self.count_padding:
             mask = None
-        if not self.training or (mask is None and processes.world() == 1):
+        alone = mask is None and processes.world() == 1 and len(rows) > 1  # torch refuses the statistics of one row
+        if not self.training or alone:
             return super().forward(rows).view_as(x)
         return self._shared(rows.float(), None if mask is None else mask.flatten()).to(x.dtype).view_as(x)
 

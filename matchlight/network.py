@@ -17,11 +17,11 @@ OPTIMISERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch
 class Network:
     """Built fresh from a recipe under a seed; two co-taught networks are two of these."""
 
-    def __init__(self, recipe: Recipe, *, seed: int, device: torch.device):
+    def __init__(self, recipe: Recipe, *, seed: int, device: torch.device, name: str = "A"):
         torch.manual_seed(seed)
         self.recipe = recipe
         self.device = device
-        self.matcher: Matcher = recipe.matcher().to(device)
+        self.matcher: Matcher = recipe.build(name).to(device)
         self.objective: Objective = recipe.objective().to(device)
         self.optimiser = self._optimiser(recipe.groups(self.matcher, self.objective))
         self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if recipe.ema else None

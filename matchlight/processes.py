@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from matchlight.core import Embedding, Embeddings, Items, Parts
+from matchlight.core import Embedding, Embeddings, Items, Parts, pad_sets
 
 
 def world() -> int:
@@ -110,13 +110,19 @@ def gather_embeddings(embedding: Embeddings) -> Embeddings:
 
 
 def gather_items(items: Items) -> Items:
-    """All processes' ids and labels of one side; the inputs themselves stay where they are."""
+    """All processes' ids, labels and word ids of one side; features and pixels stay where they are."""
     if world() == 1:
         return items
-    sizes = [count for (count,) in _numbers([len(items)], items.id.device)]
+    tokens = items.x if items.x.dim() == 2 and not items.x.is_floating_point() else None
+    seen = _numbers([len(items), 0 if tokens is None else tokens.shape[1]], items.id.device)
+    sizes, wide = [count for count, _ in seen], max(width for _, width in seen)
     extra = {name: gather(value.to(items.id.device), sizes) for name, value in items.extra.items()}
     identity = gather(items.id, sizes)
-    return Items(identity[:, None], None, identity, extra)
+    if tokens is None:
+        return Items(identity[:, None], None, identity, extra)
+    mask = tokens.new_ones(tokens.shape, dtype=torch.bool) if items.mask is None else items.mask
+    x, real = (gather(pad_sets([part], wide)[0], sizes) for part in (tokens, mask))  # objectives may read words
+    return Items(x, real, identity, extra)
 
 
 def share_gradients(parameters: Iterable[Tensor]) -> None:

@@ -53,7 +53,7 @@ class Method:
     small: dict[str, Any] = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
-    reader: Callable[[dict[str, Any]], Foreign] | None = None  # the authors' checkpoint -> ours
+    reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = None  # authors' checkpoint -> ours, per network
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -86,12 +86,12 @@ def _blank(recipe: Recipe) -> Matcher:
     """The matcher a strategy hands over, with weights still to be loaded."""
 
     class Built:
-        def __init__(self) -> None:
-            self.matcher = recipe.matcher()
+        def __init__(self, name: str) -> None:
+            self.matcher = recipe.build(name)
             self.judged = self.matcher
 
     class Shell:
-        networks = {name: Built() for name in recipe.strategy.networks}
+        networks = {name: Built(name) for name in recipe.strategy.networks}
 
     return recipe.strategy.result(Shell())
 

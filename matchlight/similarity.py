@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,7 +34,7 @@ class Dot(Similarity):
 
 
 class Order(Similarity):
-    """Order embeddings: 0 where the caption's vector lies below the picture's in every dimension, else minus the excess."""
+    """Order embeddings: 0 where the caption's vector lies below the picture's everywhere, else minus the excess."""
 
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
@@ -48,21 +51,22 @@ class Order(Similarity):
 
 
 def default_budget(device: torch.device) -> int:
-    """Bytes a block of scores may take: a quarter of what is free, at most 2 GiB."""
+    """Bytes a block of scores may take: a quarter of a GPU's free memory, at most 2 GiB; what a CPU's caches hold."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return min(free // 4, 2 << 30)
-    return 256 << 20
+    return 8 << 20
 
 
-def _first(embedding: Embeddings) -> Embedding:
-    return tuple.__getitem__(embedding, 0) if isinstance(embedding, Parts) else embedding
+def _members(embedding: Embeddings) -> list[Embedding]:
+    return list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
 
 
 def pair_cost(matcher: Matcher, images: Embeddings, texts: Embeddings) -> int:
     """Bytes one pair needs, the costliest member of an ensemble deciding."""
     members = getattr(matcher, "members", [matcher])
-    return max(member.similarity.cost(_first(images), _first(texts)) for member in members)
+    sides = zip(members, _members(images), _members(texts), strict=True)
+    return max(member.similarity.cost(i, t) for member, i, t in sides)
 
 
 def block_shape(images: int, texts: int, cost: int, budget: int) -> tuple[int, int]:
@@ -72,6 +76,63 @@ def block_shape(images: int, texts: int, cost: int, budget: int) -> tuple[int, i
     tall = min(images, side)
     wide = min(texts, max(1, room // tall))
     return min(images, max(1, room // wide)), wide
+
+
+def used(embedding: Embeddings) -> np.ndarray:
+    """(N,) places each set needs, up to its last real member; sets without a mask need all of theirs."""
+    widths = [_used(part) for part in _members(embedding)]
+    return np.max(widths, axis=0)
+
+
+def _used(part: Embedding) -> np.ndarray:
+    if part.mask is None:
+        return np.full(len(part), part.vectors.shape[1])
+    place = torch.arange(1, part.mask.shape[1] + 1, device=part.mask.device)
+    return (part.mask * place).amax(1).clamp(min=1).cpu().numpy()
+
+
+def trim(embedding: Embeddings, width: int) -> Embeddings:
+    """The same sets without the padding behind `width`; extras that follow the sets, (N, K, ...), are cut with them.
+
+    Extras with two axes are one vector an item and stay whole.
+    """
+    if isinstance(embedding, Parts):
+        return Parts(trim(part, width) for part in tuple.__iter__(embedding))  # type: ignore[misc]
+    if embedding.mask is None:
+        return embedding
+    long = embedding.vectors.shape[1]
+    extra = {k: v[:, :width] if v.dim() > 2 and v.shape[1] == long else v for k, v in embedding.extra.items()}
+    return Embedding(embedding.vectors[:, :width], embedding.mask[:, :width], extra)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a matrix is cut: pictures in equal slices, captions from long to short in runs of (start, stop, width)."""
+
+    tall: int
+    order: np.ndarray  # captions, longest first
+    runs: list[tuple[int, int, int]]
+
+
+def plan_blocks(matcher: Matcher, images: Embeddings, texts: Embeddings, budget: int) -> Blocks:
+    """Captions of like length together, so that little of a block is padding; shorter captions come in wider runs."""
+    widths = used(texts)
+    order = np.argsort(-widths, kind="stable")
+    if matcher.depends_on_padding:  # such a model must see the padding its encoder gave it
+        order, widths = np.arange(len(widths)), np.full(len(widths), widths.max(initial=1))
+
+    @cache
+    def cost(width: int) -> int:
+        return pair_cost(matcher, images, trim(texts, width))
+
+    tall, _ = block_shape(len(images), len(texts), cost(int(widths.max(initial=1))), budget)
+    runs, start = [], 0
+    while start < len(order):
+        width = int(widths[order[start]])
+        stop = min(len(order), start + max(1, budget // (tall * max(1, cost(width)))))
+        runs.append((start, stop, width))
+        start = stop
+    return Blocks(tall, order, runs)
 
 
 @torch.inference_mode()
@@ -86,14 +147,15 @@ def score_all(
 ) -> np.ndarray:
     """(I, T) float32 scores of everything against everything, block by block; the blocks never change the result."""
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
-    cost = pair_cost(matcher, images, texts)
-    tall, wide = block_shape(len(images), len(texts), cost, budget or default_budget(where))
+    blocks = plan_blocks(matcher, images, texts, budget or default_budget(where))
     out = np.empty((len(images), len(texts)), dtype=np.float32)
-    starts = [(i, t) for i in range(0, len(images), tall) for t in range(0, len(texts), wide)]
+    todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
     held, row = -1, images
-    for i, t in starts if quiet else track(starts, "scoring"):
+    for i, (start, stop, width) in todo if quiet else track(todo, "scoring"):
         if i != held:
-            held, row = i, images.take(slice(i, i + tall)).to(where)
-        block = matcher.score(row, texts.take(slice(t, t + wide)).to(where))
-        out[i : i + tall, t : t + wide] = block.float().cpu().numpy()
+            held, row = i, images.take(slice(i, i + blocks.tall)).to(where)
+        places = blocks.order[start:stop]
+        some = texts.take(torch.from_numpy(places))
+        some = some if matcher.depends_on_padding else trim(some, width)
+        out[i : i + blocks.tall, places] = matcher.score(row, some.to(where)).float().cpu().numpy()
     return out

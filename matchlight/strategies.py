@@ -1,10 +1,10 @@
-"""How epochs are spent: plain passes, and a first few epochs with another objective (warm-up)."""
+"""How epochs are spent: plain passes, a gentler objective first (warm-up), networks trained side by side (apart)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from matchlight.core import Matcher, Objective, Phase
+from matchlight.core import Ensemble, Matcher, Objective, Phase
 
 
 class Plain:
@@ -42,3 +42,23 @@ class WarmUp(Plain):
         ramp = (lambda step, steps: step / steps) if epoch == self.ramp else None
         name = "warm-up" if warm else "train"
         return [Phase(rows=run.rows, objective=self.objective if warm else None, weight=ramp, name=name)]
+
+
+class Apart(Plain):
+    """Networks that learn nothing from each other, each over all rows for its own number of epochs; scores are averaged."""
+
+    def __init__(self, epochs: dict[str, int], *, warm: int = 0, gentle: Objective | None = None):
+        self.networks = tuple(epochs)
+        self.epochs = epochs
+        self.warm = warm  # first epochs with the gentler objective
+        self.gentle = gentle
+
+    def phases(self, run: Any, epoch: int) -> list[Phase]:
+        """One phase a network that is not done yet."""
+        objective = self.gentle if epoch < self.warm else None
+        going = [name for name in self.networks if epoch < self.epochs[name]]
+        return [Phase(rows=run.rows, network=name, objective=objective) for name in going]
+
+    def result(self, run: Any) -> Matcher:
+        """All networks, averaged."""
+        return Ensemble([run.networks[name].judged for name in self.networks])

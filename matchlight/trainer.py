@@ -48,9 +48,12 @@ class Trainer:
         self.table, self.pairs = inputs.table, inputs.table.pairs
         self.seed, self.device, self.precision = seed, torch.device(device), precision
         self.save_minutes = save_minutes
+        self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
         self.rows, self.held = self._divide()
         names = recipe.strategy.networks
-        self.networks = {name: Network(recipe, seed=seed + 1000 * k, device=self.device) for k, name in enumerate(names)}
+        self.networks = {
+            name: Network(recipe, seed=seed + 1000 * k, device=self.device, name=name) for k, name in enumerate(names)
+        }
         self.epoch = self.phase = self.step = self.total_steps = 0
         self.phases = 1
         self.resumed_from: int | None = None
@@ -112,14 +115,14 @@ class Trainer:
 
     def _pass(self, phase: Phase) -> None:
         rng = seeded(self.seed, self.epoch, self.phase)
-        batches = phase.order(rng) if phase.order else plan(phase.rows, self.recipe.batch, rng)
+        batches = phase.order(rng) if phase.order else plan(phase.rows, self.recipe.batch, rng, even=self.table.pixels)
         network = self.networks[phase.network]
         network.matcher.train()
 
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
             more = phase.companions(batches[step], chance) if phase.companions else None
-            return collate(self.table, batches[step], more=more, repeat=self.recipe.siblings == "negatives")
+            return collate(self.table, batches[step], more=more, repeat=self.repeat)
 
         for batch in ahead(make, range(self.step, len(batches))):
             self._step(network, phase, batch, len(batches))
@@ -213,7 +216,7 @@ class Trainer:
 
     def _measure(self, matcher: Matcher) -> dict[str, Any]:
         pictures = np.unique(self.pairs.picture[self.held])
-        images, texts = encode_both(matcher, self.table, pictures, self.held)
+        images, texts = encode_both(matcher.eval(), self.table, pictures, self.held)
         subset = self.pairs.select(pictures, self.held)
         return evaluate_scores(score_all(matcher, images, texts), subset, protocol=self.recipe.protocol)
 

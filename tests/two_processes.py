@@ -39,6 +39,7 @@ def losses(name: str) -> list[float]:
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults)})
     network = Network(recipe, seed=0, device=torch.device("cpu"))
     calm(network.matcher)
+    calm(network.objective)
     network.matcher.train()
     out = []
     for step in range(STEPS):

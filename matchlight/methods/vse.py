@@ -359,8 +359,8 @@ DUAL = {
     "schedule": "cycle",
     "rate": 1e-3,
     "batch": 256,
-    "epochs": 20,
-    "validate_every": 3,
+    "epochs": 12,
+    "validate_every": 2,
 }
 
 METHODS = [

@@ -1,0 +1,110 @@
+"""Whole sides in, the matrix of all scores out: fused where the kernels can be trusted, plain PyTorch elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from matchlight.kernels import fused, plain, reasoning
+from matchlight.kernels.heads import Filtering, Reasoning, Step
+from matchlight.kernels.reasoning import Captions, Head, Pictures
+from matchlight.kernels.trust import usable
+
+
+def _room(device: torch.device, asked: int | None) -> int:
+    """Bytes a block may take: what was asked, or a quarter of what is free, at most 2 GiB."""
+    if asked is not None:
+        return asked
+    if device.type != "cuda":
+        return 256 << 20
+    return min(torch.cuda.mem_get_info(device)[0] // 4, fused.BUDGET)
+
+
+def attended_scores(
+    regions: Tensor,
+    region_mask: Tensor | None,
+    words: Tensor,
+    offsets: Tensor,
+    *,
+    direction: str = "t2i",
+    temperature: float,
+    norm: str = "clipped_l2norm",
+    aggregate: str = "mean",
+    lse: float = 6.0,
+    gate: str = "none",
+    precision: str = "tf32",
+    budget: int | None = None,
+) -> Tensor:
+    """(I, T) float32: each query's cosine with what it saw, aggregated. Queries are words (t2i) or regions (i2t).
+
+    regions (I, R, D), region_mask (I, R) or None, words (W, D) packed, offsets (T + 1,) on the CPU (`pack` makes both).
+    norm: clipped_l2norm | l2norm | clipped | no_norm; aggregate: mean | lse | max | sum; gate: none | equal | prob
+    (BFAN); precision of the products: fp32 | tf32 | fp16 | bf16, followed by float32.
+    """
+    quick = usable(regions, words) and fused.fits(regions.shape[1], int(offsets.diff().max()))
+    run: Callable[..., Tensor] = fused.attended_scores if quick else plain.attended_scores
+    room = _room(regions.device, budget)
+    with torch.cuda.device_of(regions):
+        return run(
+            regions, region_mask, words, offsets, direction=direction, temperature=temperature, norm=norm,
+            aggregate=aggregate, lse=lse, gate=gate, precision=precision, budget=room,
+        )  # fmt: skip
+
+
+def _fusible(pictures: Pictures, captions: Captions, size: int) -> bool:
+    """Whether similarity vectors of this size can be made and mixed by the kernels."""
+    longest = int(captions.texts.lengths.max()) + 1
+    shapes = size <= reasoning.WIDEST and fused.power(size) == size and fused.fits(pictures.regions.shape[1], longest)
+    return shapes and usable(pictures.regions, captions.texts.words, family="vectors")
+
+
+def sgr_scores(
+    pictures: Pictures,
+    captions: Captions,
+    local: nn.Linear,
+    overall: nn.Linear,
+    steps: Sequence[Step],
+    evaluate: nn.Linear,
+    *,
+    temperature: float = 9.0,
+    precision: str = "fp16",
+    budget: int | None = None,
+) -> Tensor:
+    """(I, T) scores of SGR: similarity vectors by `local`, `overall` (D -> S), graph `steps`, `evaluate` (S -> 1)."""
+    quick = _fusible(pictures, captions, local.out_features)
+    precision = precision if quick else "fp32"
+    head = Reasoning(steps, evaluate, precision=precision, fused=quick)
+    return _scored(pictures, captions, local, overall, head, temperature, precision, budget, quick)
+
+
+def saf_scores(
+    pictures: Pictures,
+    captions: Captions,
+    local: nn.Linear,
+    overall: nn.Linear,
+    attend: nn.Linear,
+    norm: nn.BatchNorm1d,
+    evaluate: nn.Linear,
+    *,
+    temperature: float = 9.0,
+    precision: str = "fp16",
+    budget: int | None = None,
+) -> Tensor:
+    """(I, T) scores of SAF: similarity vectors, gates by `attend` (S -> 1) and `norm` as in evaluation, `evaluate`."""
+    quick = _fusible(pictures, captions, local.out_features)
+    head = Filtering(attend, norm, evaluate)
+    return _scored(pictures, captions, local, overall, head, temperature, precision if quick else "fp32", budget, quick)
+
+
+def _scored(
+    pictures: Pictures, captions: Captions, local: nn.Linear, overall: nn.Linear, head: Head,
+    temperature: float, precision: str, budget: int | None, quick: bool,
+) -> Tensor:  # fmt: skip
+    room = _room(pictures.regions.device, budget)
+    with torch.cuda.device_of(pictures.regions):
+        return reasoning.vector_scores(
+            pictures, captions, local, overall, head,
+            temperature=temperature, precision=precision, budget=room, fused=quick,
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""When a kernel may be used: Triton is there, the GPU is new enough, and a small random case comes out right.
+
+The case is scored once in a process and a GPU, when a kernel is first wanted. If the kernel does not compile or differs
+from plain PyTorch, one line says so and scoring goes on without it. `MATCHLIGHT_KERNELS=0` turns all of them off.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from matchlight.console import say
+from matchlight.kernels import fused, plain, reasoning
+from matchlight.kernels.heads import Reasoning
+from matchlight.kernels.packed import Packed
+from matchlight.kernels.reasoning import Captions, Pictures
+
+SWITCH = "MATCHLIGHT_KERNELS"
+CAPABILITY = (8, 0)  # the oldest GPU with TF32 and bf16 matrix units
+NEAR = 1e-3  # how far a kernel may be from plain PyTorch before it is not trusted
+
+
+def usable(*tensors: Tensor, family: str = "attended") -> bool:
+    """Whether the kernels of a family ("attended" | "vectors") can score these tensors, and do it right on this GPU."""
+    if os.environ.get(SWITCH, "1") == "0" or not all(t.device.type == "cuda" for t in tensors):
+        return False
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return False
+    return trusted(family, tensors[0].device.index or 0)
+
+
+@cache
+def trusted(family: str, device: int) -> bool:
+    """Whether Triton is here, the GPU is new enough, and a small random case comes out right; looked at once."""
+    if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(device) < CAPABILITY:
+        return False
+    check = {"attended": check_attended, "vectors": check_vectors}[family]
+    try:
+        with torch.inference_mode(), torch.cuda.device(device):
+            off = check(torch.device("cuda", device))
+    except Exception as error:  # whatever a compiler or driver can throw: scoring must go on
+        say(f"the {family} kernels do not run on this GPU ({type(error).__name__}); scoring goes on without them")
+        return False
+    if not off < NEAR:
+        say(f"the {family} kernels are off by {off:.1g} on this GPU; scoring goes on without them")
+    return off < NEAR
+
+
+def small_case(device: torch.device, *, dim: int = 64) -> tuple[Tensor, Tensor, Packed]:
+    """Random unit regions (5, 36, dim), a mask, and 7 captions of 1 to 20 words: what a kernel is checked on."""
+    draw = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([1, 3, 20, 16, 7, 20, 12])
+    regions = nn.functional.normalize(torch.randn(5, 36, dim, generator=draw), dim=-1)
+    mask = torch.rand(5, 36, generator=draw) > 0.2
+    words = nn.functional.normalize(torch.randn(int(lengths.sum()), dim, generator=draw), dim=-1)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return regions.to(device), mask.to(device), Packed(words.to(device), offsets)
+
+
+def check_attended(device: torch.device) -> float:
+    """The largest difference of fused from plain scores, both directions, on a small case."""
+    regions, mask, texts = small_case(device)
+    given, off = (regions, mask, texts.words, texts.offsets), []
+    for direction in ("t2i", "i2t"):
+        quick = fused.attended_scores(*given, direction=direction, temperature=9.0)
+        off.append((quick - plain.attended_scores(*given, direction=direction, temperature=9.0)).abs().max())
+    return float(torch.stack(off).max())
+
+
+def check_vectors(device: torch.device) -> float:
+    """The largest difference of fused from plain scores of a small SGR on a small case."""
+    regions, mask, texts = small_case(device)
+    draw = torch.Generator().manual_seed(1)
+
+    def layer(out: int) -> nn.Linear:
+        made = nn.Linear(64, out, device=device)
+        made.weight.copy_(torch.randn(out, 64, generator=draw) / 4)
+        made.bias.fill_(0.05)
+        return made
+
+    local, overall, evaluate = layer(64), layer(64), layer(1)
+    steps = [(layer(64), layer(64), layer(64)) for _ in range(2)]  # the first is the kernel's, the last is one node's
+    whole = (regions[:, 0], texts.words[texts.offsets[:-1].to(device)])
+    sides = (Pictures(regions, mask, whole[0]), Captions(texts, whole[1]))
+    out = []
+    for quick, precision in ((True, "fp16"), (False, "fp32")):
+        head = Reasoning(steps, evaluate, precision=precision, fused=quick)
+        out.append(reasoning.vector_scores(*sides, local, overall, head, precision=precision, fused=quick))
+    return float((out[0] - out[1]).abs().max())

@@ -1,0 +1,74 @@
+"""Batches: who belongs to whom by place, what is read once, and what a thread hands over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from matchlight.batches import ahead, collate, plan, seeded
+from matchlight.core import IMAGE, TEXT
+from matchlight.prepare import prepare
+from tests.tiny import tiny_pairs
+
+
+@pytest.fixture
+def table():
+    return prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu")).table
+
+
+def test_a_picture_is_read_once_for_all_its_captions(table) -> None:
+    batch = collate(table, np.array([4, 0, 5, 1]))
+    assert batch.sides[IMAGE].id.tolist() == [0, 2] and batch.sides[TEXT].id.tolist() == [4, 0, 5, 1]
+    assert batch.positive.tolist() == [[1, 0], [0, 1], [1, 2], [0, 3]]
+    assert batch.row.tolist() == [4, 0, 5, 1] and batch.core == (2, 4)
+
+
+def test_repeated_pictures_stand_beside_each_caption(table) -> None:
+    batch = collate(table, np.array([4, 5]), repeat=True)
+    assert batch.sides[IMAGE].id.tolist() == [2, 2] and batch.positive.tolist() == [[0, 0], [1, 1]]
+
+
+def test_companions_follow_the_batch_and_are_linked_by_place(table) -> None:
+    batch = collate(table, np.array([0, 2]), more={"off_text": np.array([[0, 7], [1, 9]])})
+    assert batch.core == (2, 2)
+    places = batch.links["off_text"]
+    assert batch.sides[IMAGE].id[places[:, 0]].tolist() == [0, 1]
+    assert batch.sides[TEXT].id[places[:, 1]].tolist() == [7, 9]
+
+
+def test_every_row_comes_once_and_no_batch_holds_one_pair() -> None:
+    parts = plan(np.arange(17), 8, seeded(0))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(17)) and [len(p) for p in parts] == [8, 9]
+
+
+def test_even_batches_all_have_one_size() -> None:
+    parts = plan(np.arange(20), 8, seeded(0), even=True)
+    assert [len(p) for p in parts] == [8, 8, 8] and set(np.concatenate(parts).tolist()) == set(range(20))
+
+
+def test_draws_depend_on_their_numbers_alone() -> None:
+    assert seeded(1, 2).integers(1 << 30) == seeded(1, 2).integers(1 << 30) != seeded(2, 1).integers(1 << 30)
+
+
+def test_a_thread_hands_over_in_order_and_passes_on_what_went_wrong() -> None:
+    assert list(ahead(lambda k: k * k, range(5))) == [0, 1, 4, 9, 16]
+
+    def breaks(step: int) -> int:
+        if step == 2:
+            raise RuntimeError("no more")
+        return step
+
+    seen = []
+    with pytest.raises(RuntimeError, match="no more"):
+        for value in ahead(breaks, range(5)):
+            seen.append(value)
+    assert seen == [0, 1]
+
+
+def test_leaving_early_stops_the_thread() -> None:
+    made = []
+    for value in ahead(lambda k: made.append(k) or k, range(1000)):
+        if value == 3:
+            break
+    assert len(made) < 20
