@@ -1,7 +1,6 @@
 # Each target does all of its own set-up in .venv: Python 3.11 or later and pip are enough.
 PYTHON ?= python3
 WORKERS ?= 2
-SERVE ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores.
@@ -13,8 +12,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-demo: $(READY) ## draw scenes, break 30% of the pairs, train, evaluate, audit, index, serve (SERVE=0: stop before serving)
-	$(BIN)/matchlight demo -o demo $(if $(filter 0,$(SERVE)),--no-serve)
+demo: $(READY) ## draw scenes, break 30% of the training pairs, train on them, measure
+	$(BIN)/matchlight demo -o demo
 
 test: check ## lint, types and the test suite
 	$(PYTEST)

@@ -58,7 +58,10 @@ def main() -> None:
     clean = ml.Pairs.read(args.data)
     kind = "pixels" if args.finetune else "frozen"
     base = (PIXELS if args.finetune else FROZEN) | dict(word.split("=", 1) for word in args.set)
-    print(f"{'kind':8}{'loss':9}{'noise':>6}{'seed':>5}{'rsum':>8}{'i2t R@1':>9}{'t2i R@1':>9}{'s/run':>8}{'s/epoch':>9}", flush=True)
+    print(
+        f"{'kind':8}{'loss':9}{'noise':>6}{'seed':>5}{'rsum':>8}{'i2t R@1':>9}{'t2i R@1':>9}{'s/run':>8}{'s/epoch':>9}",
+        flush=True,
+    )
     for ratio in map(float, args.noise.split(",")):
         pairs = mismatch(clean, ratio=ratio, seed=0)[0] if ratio else clean
         for loss in args.loss.split(","):

@@ -34,8 +34,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matchlight.core import BadInput, Batch, Embedding, Ensemble, Items, Matcher, Objective, Parts, Phase
-    from matchlight.core import Recipe, Scores, Similarity, Sizes
+    from matchlight.core import (
+        BadInput,
+        Batch,
+        Embedding,
+        Ensemble,
+        Items,
+        Matcher,
+        Objective,
+        Parts,
+        Phase,
+        Recipe,
+        Scores,
+        Similarity,
+        Sizes,
+    )
     from matchlight.evaluation import evaluate, evaluate_file
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs import Run, train

@@ -15,12 +15,13 @@ long the attended vector is, so weights may come in any positive scale.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from matchlight import kernels
 from matchlight.core import Embedding, Similarity
 from matchlight.layers import FAR, masked_mean, masked_softmax, unit
 
@@ -37,12 +38,8 @@ class Meeting:
     query: Embedding  # (K, Q, D); paired: (N, Q, D)
     context: Embedding  # (N, M, D)
     seen: Tensor  # (N, M, K, Q) inner products
+    gram: Tensor  # (N, M, M) inner products of each context's members
     paired: bool
-
-    @cached_property
-    def gram(self) -> Tensor:
-        """(N, M, M) inner products of each context's members."""
-        return self.context.vectors @ self.context.vectors.transpose(1, 2)
 
     def per_query(self, x: Tensor) -> Tensor:
         """(K, Q, ...) values of the queries' members, to meet (N, K, Q, ...)."""
@@ -66,12 +63,12 @@ class Meeting:
     def take(self, part: slice) -> Meeting:
         """Some of the contexts, with every query (paired: with their own)."""
         query = self.query.take(part) if self.paired else self.query
-        return Meeting(query, self.context.take(part), self.seen[part], self.paired)
+        return Meeting(query, self.context.take(part), self.seen[part], self.gram[part], self.paired)
 
     def turned(self) -> Meeting:
         """The same meeting the other way round: who looked is looked at. Spares the second matrix product."""
         axes = (0, 3, 2, 1) if self.paired else (2, 3, 0, 1)
-        return Meeting(self.context, self.query, self.seen.permute(axes).contiguous(), self.paired)
+        return Meeting(self.context, self.query, self.seen.permute(axes).contiguous(), gram(self.query), self.paired)
 
 
 def whole(embedding: Embedding) -> Embedding:
@@ -80,18 +77,24 @@ def whole(embedding: Embedding) -> Embedding:
     return replace(embedding, vectors=vectors if embedding.mask is None else vectors * embedding.mask[..., None])
 
 
+def gram(sets: Embedding) -> Tensor:
+    """(N, M, M) inner products of each set's members."""
+    return sets.vectors @ sets.vectors.transpose(1, 2)
+
+
 def every(query: Embedding, context: Embedding) -> Meeting:
     """All contexts with all queries: one matrix product."""
     query, context = whole(query), whole(context)
     seen = context.vectors.flatten(0, 1) @ query.vectors.flatten(0, 1).T
-    return Meeting(query, context, seen.view(*context.vectors.shape[:2], *query.vectors.shape[:2]), paired=False)
+    seen = seen.view(*context.vectors.shape[:2], *query.vectors.shape[:2])
+    return Meeting(query, context, seen, gram(context), paired=False)
 
 
 def own(query: Embedding, context: Embedding) -> Meeting:
     """Each context with the query at the same place only."""
     query, context = whole(query), whole(context)
     seen = context.vectors @ query.vectors.transpose(1, 2)
-    return Meeting(query, context, seen[:, :, None], paired=True)
+    return Meeting(query, context, seen[:, :, None], gram(context), paired=True)
 
 
 def sharpened(seen: Tensor, *, temperature: float, norm: str, real: Tensor | None = None) -> Tensor:
@@ -137,15 +140,15 @@ def cosines(meeting: Meeting, weights: Tensor) -> Tensor:
     return dot * (norms > EPS) / norms.clamp(min=EPS)
 
 
-def aggregate(cosine: Tensor, mask: Tensor | None, *, how: str, sharpness: float = 6.0) -> Tensor:
+def combined(cosine: Tensor, mask: Tensor | None, *, aggregate: str, sharpness: float = 6.0) -> Tensor:
     """(N, K): one score from the cosines (N, K, Q) of a query's real members."""
-    if how == "mean":
+    if aggregate == "mean":
         return masked_mean(cosine, mask, 2)
-    if how == "sum":
+    if aggregate == "sum":
         return cosine.sum(2) if mask is None else (cosine * mask).sum(2)
-    scaled = cosine * sharpness if how == "lse" else cosine
+    scaled = cosine * sharpness if aggregate == "lse" else cosine
     scaled = scaled if mask is None else scaled.masked_fill(~mask, FAR)
-    return scaled.amax(2) if how == "max" else scaled.logsumexp(2) / sharpness
+    return scaled.amax(2) if aggregate == "max" else scaled.logsumexp(2) / sharpness
 
 
 class CrossAttention(Similarity):
@@ -159,8 +162,15 @@ class CrossAttention(Similarity):
         """(N, K) scores of contexts by queries in one direction."""
         raise NotImplementedError
 
+    def fused(self) -> dict[str, Any] | None:
+        """The settings of `kernels.attended_scores` that give these scores; None where none do."""
+        return None
+
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
+        how = self.fused()
+        if how is not None and kernels.usable(images.vectors, texts.vectors):
+            return kernels.attended_sets(images, texts, self.directions, **how)
         found = self._by_direction(images, texts, paired=False)
         return sum_of([scores if way == "t2i" else scores.T for way, scores in found.items()])
 

@@ -1,4 +1,4 @@
-"""Pairs -> Batch: a `Table` reads pictures and captions of a data set by place; rows become batches off the main thread."""
+"""Pairs -> Batch: a `Table` reads pictures and captions by place; rows become batches off the main thread."""
 
 from __future__ import annotations
 

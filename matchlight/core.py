@@ -1,12 +1,13 @@
 """The types everything else is written in: read this file first.
 
-A picture or a caption becomes **a set of vectors with a mask** (`Embedding`; one vector is a set of one), and a method's
-score is **a function from two batches of sets to a matrix** (`Similarity`; pictures are rows). Losses read that matrix,
-mining sorts it, audits read what it leaves over the epochs, evaluation ranks it, the index searches the vectors first.
+A picture or a caption becomes **a set of vectors with a mask** (`Embedding`; one vector is a set of one), and a
+method's score is **a function from two batches of sets to a matrix** (`Similarity`; pictures are rows). Losses read
+that matrix, mining sorts it, audits read what it leaves over the epochs, evaluation ranks it, the index searches the
+vectors first.
 
-Conventions kept everywhere: mask True = real; positives are links (places in the two sides), never a diagonal; an item's
-`id` is its place in the whole table, so two items with one id are the same item; a `row` is a (picture, caption) pair of
-the whole table and is never renumbered by a subset; whatever is random is drawn from a seed that is an argument.
+Conventions kept everywhere: mask True = real; positives are links (places in the two sides), never a diagonal; an
+item's `id` is its place in the whole table, so two items with one id are the same item; a `row` is a (picture, caption)
+pair of the whole table and is never renumbered by a subset; whatever is random follows from a seed that is an argument.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Batch:
         """Everything moved to one device."""
         sides = {name: items.to(device) for name, items in self.sides.items()}
         links = {name: link.to(device) for name, link in self.links.items()}
-        return replace(self, sides=sides, links=links, row=self.row.to(device), extra=_move(self.extra, lambda t: t.to(device)))
+        return replace(
+            self, sides=sides, links=links, row=self.row.to(device), extra=_move(self.extra, lambda t: t.to(device))
+        )
 
     def with_extra(self, **extra: Tensor) -> Batch:
         """The same batch with more per-pair values: how a strategy speaks to an objective."""
@@ -233,7 +236,7 @@ class Matcher(nn.Module):
         """Sets of vectors for one side; every embedding carries the ids of its items."""
         if items.x.dtype == torch.float16 and not torch.is_autocast_enabled(items.x.device.type):
             items = replace(items, x=items.x.float())  # stored in half the space; autocast takes it as it is
-        embedding = self.encoders[side](items)
+        embedding: Embedding = self.encoders[side](items)
         return replace(embedding, extra={"id": items.id, **embedding.extra})
 
     def score(self, images: Embeddings, texts: Embeddings) -> Tensor:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +17,31 @@ from matchlight.pairs import Pairs
 BROKEN = 0.3  # share of the training pairs that get a wrong caption
 
 
-def _scenes(folder: Path, *, pictures: int, seed: int) -> Path:
-    if not (folder / "captions.jsonl").exists():
-        from matchlight.scenes import draw
-
-        say(f"drawing {pictures} picture-book scenes")
-        draw(folder, pictures=pictures, seed=seed)
+def _step(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Do a step in a folder of its own that gets its name when it is done; what a killed demo left is thrown away."""
+    if not folder.exists():
+        draft = folder.with_name(folder.name + ".unfinished")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        make(draft)
+        draft.rename(folder)
     return folder
 
 
-def _broken(source: Path, folder: Path, *, seed: int) -> Path:
-    if not (folder / "truth.json").exists():
-        from matchlight import formats, noise
+def _scenes(folder: Path, *, pictures: int, seed: int) -> None:
+    from matchlight.scenes import draw
 
-        say(f"giving {BROKEN:.0%} of the training captions to the wrong picture")
-        noisy, truth = noise.mismatch(Pairs.read(source), ratio=BROKEN, seed=seed)
-        formats.write(noisy, folder, to="jsonl")
-        truth.save(folder / "truth.json")
-    return folder
+    say(f"drawing {pictures} picture-book scenes")
+    draw(folder, pictures=pictures, seed=seed)
+
+
+def _break(folder: Path, source: Path, *, seed: int) -> None:
+    from matchlight import formats, noise
+
+    say(f"giving {BROKEN:.0%} of the training captions to the wrong picture")
+    noisy, truth = noise.mismatch(Pairs.read(source), ratio=BROKEN, seed=seed)
+    formats.write(noisy, folder, to="jsonl")
+    truth.save(folder / "truth.json")
 
 
 def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any]:
@@ -42,7 +52,8 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: not a folder; choose another -o")
     began = time.monotonic()
-    data = _broken(_scenes(out / "scenes", pictures=pictures, seed=seed), out / "broken", seed=seed)
+    scenes = _step(out / "scenes", partial(_scenes, pictures=pictures, seed=seed))
+    data = _step(out / "broken", partial(_break, source=scenes, seed=seed))
     pairs = Pairs.read(data)
     run = train("vse_infty", pairs, out / "run", seed=seed, resume=True, **DEMO_SETTINGS)
     report = evaluate(run, pairs, "test")
@@ -50,7 +61,13 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     seconds = time.monotonic() - began
     say(f"R@1 {report['t2i']['r1']:.1f}% text to picture, {report['i2t']['r1']:.1f}% back; chance is {chance:.2f}%")
     say(f"{seconds:.0f} s; the data is in {data}, the run in {run.folder}")
-    result = {"test": report, "chance_r1": chance, "seconds": round(seconds, 1), "data": str(data), "run": str(run.folder)}
+    result = {
+        "test": report,
+        "chance_r1": chance,
+        "seconds": round(seconds, 1),
+        "data": str(data),
+        "run": str(run.folder),
+    }
     checkpoints.write_json(out / "demo.json", result)
     return result
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.core import BadInput, Embedding, Embeddings, Parts
+from matchlight.core import BadInput, Embeddings, Parts
 from matchlight.encode import encode_both
 from matchlight.pairs import Pairs
 from matchlight.runs import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import Items
 from matchlight.augment import PAD
+from matchlight.core import Items
 
 
 def lengths(items: Items) -> Tensor:

@@ -51,5 +51,7 @@ def evaluate_file(path: str | Path, pairs: Pairs, split: str = "test", **options
     except (ValueError, EOFError, OSError) as problem:
         raise BadInput(f"{path}: not a readable .npy matrix: {problem}") from None
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise BadInput(f"{path}: {matrix.dtype} of shape {matrix.shape}; a numeric (pictures, captions) matrix is needed")
+        raise BadInput(
+            f"{path}: {matrix.dtype} of shape {matrix.shape}; a numeric (pictures, captions) matrix is needed"
+        )
     return evaluate_scores(matrix, pairs.subset(split), **options)

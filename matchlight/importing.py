@@ -35,7 +35,9 @@ def _translated(path: Path, chosen: Method) -> list[Foreign]:
 def _vocabulary(path: Path, wanted: int) -> Vocabulary:
     words = read_vocabulary_words(path)
     if len(words) != wanted:
-        raise BadInput(f"{path}: {len(words)} words, but the checkpoint's embedding has {wanted}; it needs its own vocabulary")
+        raise BadInput(
+            f"{path}: {len(words)} words, but the checkpoint's embedding has {wanted}; it needs its own vocabulary"
+        )
     return Vocabulary(words)
 
 
@@ -56,17 +58,19 @@ def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
 
 
 def import_checkpoints(files: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
-    """Read one file or several and leave a run folder; several files, or several networks in a file, make an ensemble."""
+    """Read files into a run folder; several files, or several networks in one, make an ensemble."""
     chosen, folder = method(name), Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: not empty; choose another -o")
     members = [_member(network, chosen, Path(file)) for file in files for network in _translated(Path(file), chosen)]
     first = members[0]
     if any(sizes != first[1] for _, sizes, _ in members):
-        raise BadInput(f"{files[-1]}: its sizes are not those of {files[0]}; members of an ensemble must read the same data")
+        raise BadInput(
+            f"{files[-1]}: its sizes are not those of {files[0]}; members of an ensemble must read the same data"
+        )
     words = _vocabulary(Path(vocabulary), first[1].vocabulary)
     matcher = first[0] if len(members) == 1 else Ensemble([member for member, _, _ in members])
-    info = {
+    info: dict[str, Any] = {
         "name": chosen.name,
         "preset": "imported",
         "arguments": first[2],

@@ -16,7 +16,8 @@ from torch import Tensor
 from matchlight.core import BadInput, Embedding, Similarity
 
 EPS = 1e-8
-Column = Callable[[Embedding, Tensor, int], Tensor]  # pictures, one caption's real words (L, D), its place -> (I,)
+Column = Callable[[Any, Embedding, Tensor, Tensor | None], Tensor]
+# (the fast similarity, all pictures, one caption's real words (L, D), its own vector (1, D) if it has one) -> (I,)
 
 
 def unit(x: Tensor, dim: int = -1) -> Tensor:
@@ -62,31 +63,21 @@ def aggregated(r: Tensor, how: str, sharpness: float) -> Tensor:
     return r.amax(1) if how == "max" else r.mean(1) if how == "mean" else r.sum(1)
 
 
-def scan(
-    images: Embedding,
-    words: Tensor,
-    place: int,
-    *,
-    direction: str,
-    temperature: float,
-    norm: str,
-    aggregate: str,
-    sharpness: float,
-) -> Tensor:
+def scan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of SCAN."""
     texts = words.expand(len(images), -1, -1)
-    query, context = (texts, images.vectors) if direction == "t2i" else (images.vectors, texts)
-    seen = weights(query, context, temperature=temperature, norm=norm) @ context
-    return aggregated(cosine(query, seen), aggregate, sharpness)
+    query, context = (texts, images.vectors) if fast.directions == ("t2i",) else (images.vectors, texts)
+    seen = weights(query, context, temperature=fast.temperature, norm=fast.norm) @ context
+    return aggregated(cosine(query, seen), fast.aggregate, fast.sharpness)
 
 
-def bfan(images: Embedding, words: Tensor, place: int, *, temperature: float, focus: str) -> Tensor:
+def bfan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of BFAN: the mean cosine of the words, plus that of the regions."""
     texts = words.expand(len(images), -1, -1)
     total = images.vectors.new_zeros(len(images))
     for query, context in ((texts, images.vectors), (images.vectors, texts)):
-        a = weights(query, context, temperature=temperature, norm="clipped_l2norm")
-        total = total + cosine(query, focused(a, focus) @ context).mean(1)
+        a = weights(query, context, temperature=fast.temperature, norm="clipped_l2norm")
+        total = total + cosine(query, focused(a, fast.focal) @ context).mean(1)
     return total
 
 
@@ -124,49 +115,44 @@ def filtered(fast: Any, x: Tensor) -> Tensor:
     return unit((gate / (gate.sum(-1, keepdim=True) + EPS)) @ x).squeeze(1)
 
 
-class Loop(Similarity):
-    """The same scores as `fast`, one caption at a time. `name` and `arguments` are the method's."""
+def sgr(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+    """One caption's column of SGR."""
+    assert whole is not None
+    return judged(fast, reasoned(fast, nodes(fast, images, words, whole)))
 
-    def __init__(self, fast: Similarity, name: str, arguments: dict[str, Any]):
+
+def saf(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+    """One caption's column of SAF."""
+    assert whole is not None
+    return judged(fast, filtered(fast, nodes(fast, images, words, whole)))
+
+
+def judged(fast: Any, pooled: Tensor) -> Tensor:
+    """(I, S) -> (I,) in (0, 1)."""
+    score: Tensor = fast.judge(pooled).squeeze(-1).sigmoid()
+    return score
+
+
+COLUMNS: dict[str, Column] = {"scan": scan, "bfan": bfan, "sgr": sgr, "saf": saf}
+
+
+class Loop(Similarity):
+    """The scores of `fast`, the similarity of the method of that name, one caption at a time."""
+
+    def __init__(self, fast: Similarity, name: str):
         super().__init__()
+        if name not in COLUMNS:
+            raise BadInput(f"{name!r} has no plain loop to be measured against; {', '.join(COLUMNS)} have")
         self.fast = fast
-        self.name = name
-        self.arguments = arguments
+        self.column = COLUMNS[name]
 
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
-        count = texts.vectors.shape[1] * torch.ones(len(texts), dtype=torch.int64)
-        lengths = (count if texts.mask is None else texts.mask.sum(1)).tolist()
-        columns = [self.column(images, texts, k, length) for k, length in enumerate(lengths)]
+        longest = texts.vectors.shape[1]
+        lengths = [longest] * len(texts) if texts.mask is None else texts.mask.sum(1).tolist()
+        wholes = texts.extra.get("global")
+        columns = []
+        for k, length in enumerate(lengths):
+            whole = None if wholes is None else wholes[k]
+            columns.append(self.column(self.fast, images, texts.vectors[k, :length], whole))
         return torch.stack(columns, 1)
-
-    def column(self, images: Embedding, texts: Embedding, k: int, length: int) -> Tensor:
-        """(I,) scores of caption k."""
-        words = texts.vectors[k, :length]
-        if self.name in ("sgr", "saf"):
-            x = nodes(self.fast, images, words, texts.extra["global"][k])
-            pooled = (reasoned if self.name == "sgr" else filtered)(self.fast, x)
-            return self.fast.judge(pooled).squeeze(-1).sigmoid()  # type: ignore[operator, no-any-return]
-        given = {ours: self.arguments[theirs] for ours, theirs in NAMES[self.name].items()}
-        return scan(images, words, k, **given) if self.name == "scan" else bfan(images, words, k, **given)
-
-
-NAMES: dict[str, dict[str, str]] = {  # our loops' settings -> the recipes' arguments
-    "scan": {
-        "direction": "direction",
-        "temperature": "temperature",
-        "norm": "norm",
-        "aggregate": "aggregate",
-        "sharpness": "sharpness",
-    },
-    "bfan": {"temperature": "temperature", "focus": "focus"},
-    "sgr": {},
-    "saf": {},
-}
-
-
-def loop(fast: Similarity, name: str, arguments: dict[str, Any]) -> Loop:
-    """The plain loop of a method that has one."""
-    if name not in NAMES:
-        raise BadInput(f"{name!r} has no plain loop to be measured against; {', '.join(NAMES)} have")
-    return Loop(fast, name, arguments)

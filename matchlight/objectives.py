@@ -1,7 +1,7 @@
 """What training minimises: hinges (all, hardest), InfoNCE, complementary and generalised cross-entropy losses.
 
-Every loss here reads a `Contrast`: for each labelled pair its own score, the scores of its picture with every caption and
-of its caption with every picture, and which of those may serve as negatives.
+Every loss here reads a `Contrast`: for each labelled pair its own score, the scores of its picture with every caption
+and of its caption with every picture, and which of those may serve as negatives.
 """
 
 from __future__ import annotations

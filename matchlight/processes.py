@@ -1,9 +1,10 @@
 """Several processes as one: what training needs of torch.distributed, and nothing when there is one process.
 
-Every process holds the same weights and its share of a batch. Embeddings are gathered *with* gradients, each process then
-computes the loss of the whole batch divided by the number of processes, and gradients are summed over processes: the sum
-over processes of L / world is L, so whatever a method does between the gather and the loss, two processes take the step
-that one would. (DistributedDataParallel is not used: it averages, and sees only what runs inside a wrapped forward.)
+Every process holds the same weights and its share of a batch. Embeddings are gathered *with* gradients, each process
+then computes the loss of the whole batch divided by the number of processes, and gradients are summed over processes:
+the sum over processes of L / world is L, so whatever a method does between the gather and the loss, two processes take
+the step that one would. (DistributedDataParallel is not used: it averages, and sees only what runs inside a wrapped
+forward.)
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def gather_embeddings(embedding: Embeddings) -> Embeddings:
     def whole(x: Tensor) -> Tensor:
         if x.dim() > 1 and x.shape[1] == own and own < wide:
             x = torch.cat([x, x.new_zeros(len(x), wide - own, *x.shape[2:])], 1)
-        return gather(x, sizes)
+        return gather(x.to(embedding.vectors.device), sizes).to(x.device)  # lengths of captions stay on the CPU
 
     return embedding.map(whole) if isinstance(embedding, Embedding) else embedding
 

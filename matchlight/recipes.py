@@ -1,8 +1,8 @@
 """Every method by name. A method's arguments are its function's keywords: their names, types and defaults are the API.
 
-`RECIPES` maps a name to a `Method`; `arguments` checks what a user typed against the function's signature and fills in the
-preset: `paper` keeps the function's defaults, `small` takes the method's own small sizes, `auto` looks at the data and the
-machine and says what it chose.
+`RECIPES` maps a name to a `Method`; `arguments` checks what a user typed against the function's signature and fills in
+the preset: `paper` keeps the function's defaults, `small` takes the method's own small sizes, `auto` looks at the data
+and the machine and says what it chose.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from matchlight.core import BadInput, Recipe, Sizes
+from matchlight.core import BadInput, Recipe
 
 ON, OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -53,7 +53,9 @@ class Method:
     small: dict[str, Any] = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
-    reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = None  # authors' checkpoint -> ours, per network
+    reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = (
+        None  # authors' checkpoint -> ours, per network
+    )
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -142,7 +144,7 @@ def _preset(chosen: Method, preset: str, *, pairs: int, device: str) -> tuple[st
 
 
 def _auto(chosen: Method, *, pairs: int, device: str) -> tuple[str, dict[str, Any]]:
-    """Small sizes on a CPU or for little data, the paper's on a GPU; epochs so that small sets still get enough steps."""
+    """Small sizes on a CPU or for little data, the paper's on a GPU; more epochs where an epoch is few steps."""
     small = device == "cpu" or pairs < 2000
     base = dict(chosen.small) if small else {}
     batch = base.get("batch", chosen.defaults.get("batch", 128))

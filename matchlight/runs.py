@@ -152,7 +152,9 @@ def _claim(folder: Path, info: dict[str, Any], *, resume: bool) -> None:
         old = checkpoints.read_json(path, "a run's recipe")
         differs = [key for key in ("name", "arguments", "sizes", "seed", "data") if old.get(key) != info[key]]
         if differs:
-            raise BadInput(f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o")
+            raise BadInput(
+                f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o"
+            )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: not empty and not a run; choose another -o")
@@ -191,11 +193,13 @@ def train(
     tensorboard: bool = False,
     **overrides: Any,
 ) -> Run:
-    """Train a method by name on a data set; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
+    """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
     chosen = method(name)
     where = start_processes(pick_device(device))
     if "train" not in pairs.split_names:
-        raise BadInput(f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}")
+        raise BadInput(
+            f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
+        )
     given, taken = arguments(chosen, overrides, pairs=len(pairs.rows("train")), device=where.type)
     check_needs(chosen, pairs)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="matchlight-"))
@@ -207,7 +211,8 @@ def train(
     if processes.rank() == 0:
         _claim(folder, info, resume=resume)
         _keep_words(folder, inputs, pairs)
-        say(f"{name}: preset {taken}, {given['epochs']} epochs of {inputs.sizes.pairs} pairs on {where.type} in {precision}")
+        passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
+        say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
     processes.barrier()
     trainer = Trainer(
         folder,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from matchlight import kernels
 from matchlight.console import track
 from matchlight.core import Embedding, Embeddings, Matcher, Parts, Similarity
 
@@ -56,6 +57,18 @@ def default_budget(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return min(free // 4, 2 << 30)
     return 8 << 20
+
+
+AT_ONCE = 64  # blocks that a kernel is given as one, to cut as it sees fit
+
+
+def keeps_its_budget(matcher: Matcher, where: torch.device) -> bool:
+    """Whether every member's scores come from kernels that work under a byte budget of their own."""
+    if where.type != "cuda":
+        return False
+    members = [member.similarity for member in getattr(matcher, "members", [matcher])]
+    asked = [getattr(similarity, "fused", lambda: None)() for similarity in members]
+    return all(how is not None for how in asked) and kernels.usable(torch.empty(0, device=where))
 
 
 def _members(embedding: Embeddings) -> list[Embedding]:
@@ -147,7 +160,8 @@ def score_all(
 ) -> np.ndarray:
     """(I, T) float32 scores of everything against everything, block by block; the blocks never change the result."""
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
-    blocks = plan_blocks(matcher, images, texts, budget or default_budget(where))
+    room = budget or default_budget(where) * (AT_ONCE if keeps_its_budget(matcher, where) else 1)
+    blocks = plan_blocks(matcher, images, texts, room)
     out = np.empty((len(images), len(texts)), dtype=np.float32)
     todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
     held, row = -1, images

@@ -45,7 +45,7 @@ class WarmUp(Plain):
 
 
 class Apart(Plain):
-    """Networks that learn nothing from each other, each over all rows for its own number of epochs; scores are averaged."""
+    """Networks that learn nothing from each other, each over all rows for its own epochs; scores are averaged."""
 
     def __init__(self, epochs: dict[str, int], *, warm: int = 0, gentle: Objective | None = None):
         self.networks = tuple(epochs)

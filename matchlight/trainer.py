@@ -1,7 +1,7 @@
 """Run the epochs of a recipe: step, log, validate, keep the best, and be able to stop dead and go on at the same step.
 
-Nothing here depends on what ran before: the order of rows and every random draw follow from (seed, epoch, phase, step), so
-a run that was killed and resumed ends with the same weights, bit for bit on a CPU.
+Nothing here depends on what ran before: the order of rows and every random draw follow from (seed, epoch, phase, step),
+so a run that was killed and resumed ends with the same weights, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Trainer:
         """Training rows, and rows to choose by: the val split, or training pictures held out as noisy as they are."""
         rows = self.table.rows("train")
         if len(rows) < 2:
-            raise BadInput(f"{self.pairs.root}: the train split has {len(rows)} usable pairs; training needs at least 2")
+            raise BadInput(
+                f"{self.pairs.root}: the train split has {len(rows)} usable pairs; training needs at least 2"
+            )
         if self.recipe.select == "noisy":
             pictures = np.unique(self.pairs.picture[rows])
             aside = seeded(self.seed, 77).choice(pictures, max(1, round(HELD_OUT * len(pictures))), replace=False)
@@ -108,9 +110,9 @@ class Trainer:
         began = time.monotonic()
         phases = self.recipe.strategy.phases(self, self.epoch)
         self.phases = len(phases)
-        for self.phase in range(self.phase, len(phases)):
+        while self.phase < len(phases):
             self._pass(phases[self.phase])
-            self.step = 0
+            self.phase, self.step = self.phase + 1, 0
         self._close_epoch(phases[-1].name, time.monotonic() - began)
 
     def _pass(self, phase: Phase) -> None:
@@ -168,9 +170,8 @@ class Trainer:
     def _close_epoch(self, phase: str, seconds: float) -> None:
         loss = float(torch.stack(self.losses).float().mean()) if self.losses else float("nan")
         if not np.isfinite(loss):
-            raise BadInput(
-                f"epoch {self.epoch}: the loss is {loss}; a smaller rate= usually helps. {self.folder} keeps the last good state"
-            )
+            kept = f"{self.folder} keeps the last good state"
+            raise BadInput(f"epoch {self.epoch}: the loss is {loss}; a smaller rate= usually helps. {kept}")
         self._remember_evidence()
         report = self._validate() if self._validates() else None
         line: dict[str, Any] = {"epoch": self.epoch, "phase": phase, "loss": loss, "seconds": round(seconds, 3)}
@@ -229,7 +230,9 @@ class Trainer:
         if not self.chief:
             return
         value = self._value(line["val"])
-        judged = "" if line["val"] is None else f"  val {'rsum' if self.recipe.protocol == 'recall' else 'map'} {value:.4g}"
+        judged = (
+            "" if line["val"] is None else f"  val {'rsum' if self.recipe.protocol == 'recall' else 'map'} {value:.4g}"
+        )
         say(f"epoch {line['epoch'] + 1}/{self.recipe.epochs}  loss {line['loss']:.4g}{judged}  {line['seconds']:.1f} s")
         if self.board is not None:
             self.board.add_scalar("loss", line["loss"], line["epoch"])

@@ -25,9 +25,13 @@ def vectors(*rows: list[float]) -> Items:
 
 
 def test_taking_items_takes_everything_they_carry() -> None:
-    items = Items(torch.arange(6).view(3, 2), torch.ones(3, 2, dtype=torch.bool), tensor([7, 8, 9]), {"label": tensor([1, 2, 3])})
+    items = Items(
+        torch.arange(6).view(3, 2), torch.ones(3, 2, dtype=torch.bool), tensor([7, 8, 9]), {"label": tensor([1, 2, 3])}
+    )
     taken = items.take(tensor([2, 0]))
-    assert taken.id.tolist() == [9, 7] and taken.extra["label"].tolist() == [3, 1] and taken.x.tolist() == [[4, 5], [0, 1]]
+    assert (
+        taken.id.tolist() == [9, 7] and taken.extra["label"].tolist() == [3, 1] and taken.x.tolist() == [[4, 5], [0, 1]]
+    )
 
 
 def test_sets_of_unequal_size_are_padded_when_joined() -> None:

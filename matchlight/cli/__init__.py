@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Annotated
 
@@ -13,7 +14,11 @@ import typer
 from matchlight.cli.errors import INTERRUPTED, report
 from matchlight.cli.output import help_alone
 
-PARTS = ("data", "models")  # modules of this folder with a `register(app)`
+# Torch's threads wait for each other by spinning, which on a machine with other work to do is ten times slower than
+# sleeping. The setting is read when torch is loaded, so it is made here.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+PARTS = ("data", "models", "bench")  # modules of this folder with a `register(app)`
 
 app = typer.Typer(
     name="matchlight",

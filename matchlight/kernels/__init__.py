@@ -11,8 +11,20 @@ it), `fused` (its launches), `vectors` (Triton: similarity vectors, graph steps)
 from __future__ import annotations
 
 from matchlight.kernels.packed import Packed, pack
+from matchlight.kernels.plain import NORMS
 from matchlight.kernels.reasoning import Captions, Pictures
-from matchlight.kernels.scores import attended_scores, saf_scores, sgr_scores
+from matchlight.kernels.scores import attended_scores, attended_sets, saf_scores, sgr_scores
 from matchlight.kernels.trust import usable
 
-__all__ = ["Captions", "Packed", "Pictures", "attended_scores", "pack", "saf_scores", "sgr_scores", "usable"]
+__all__ = [
+    "NORMS",
+    "Captions",
+    "Packed",
+    "Pictures",
+    "attended_scores",
+    "attended_sets",
+    "pack",
+    "saf_scores",
+    "sgr_scores",
+    "usable",
+]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from matchlight.core import Embedding
 from matchlight.kernels import fused, plain, reasoning
 from matchlight.kernels.heads import Filtering, Reasoning, Step
+from matchlight.kernels.packed import pack
 from matchlight.kernels.reasoning import Captions, Head, Pictures
 from matchlight.kernels.trust import usable
 
@@ -43,19 +46,30 @@ def attended_scores(
     norm: clipped_l2norm | l2norm | clipped | no_norm; aggregate: mean | lse | max | sum; gate: none | equal | prob
     (BFAN); precision of the products: fp32 | tf32 | fp16 | bf16, followed by float32.
     """
+    if len(regions) == 0 or len(offsets) == 1:
+        return regions.new_zeros(len(regions), len(offsets) - 1, dtype=torch.float32)
     quick = usable(regions, words) and fused.fits(regions.shape[1], int(offsets.diff().max()))
     run: Callable[..., Tensor] = fused.attended_scores if quick else plain.attended_scores
     room = _room(regions.device, budget)
-    with torch.cuda.device_of(regions):
+    with torch.cuda.device_of(regions), torch.autocast(regions.device.type, enabled=False):
         return run(
             regions, region_mask, words, offsets, direction=direction, temperature=temperature, norm=norm,
             aggregate=aggregate, lse=lse, gate=gate, precision=precision, budget=room,
         )  # fmt: skip
 
 
+def attended_sets(images: Embedding, texts: Embedding, directions: Sequence[str], **settings: Any) -> Tensor:
+    """`attended_scores` of two batches of sets, summed over directions, in TF32 where products may be."""
+    texts_alone = pack(texts.vectors, texts.mask)
+    precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    sides = (images.vectors, images.mask, texts_alone.words, texts_alone.offsets)
+    scores = [attended_scores(*sides, direction=way, precision=precision, **settings) for way in directions]
+    return scores[0] if len(scores) == 1 else torch.stack(scores).sum(0)
+
+
 def _fusible(pictures: Pictures, captions: Captions, size: int) -> bool:
     """Whether similarity vectors of this size can be made and mixed by the kernels."""
-    longest = int(captions.texts.lengths.max()) + 1
+    longest = max(captions.texts.lengths.tolist(), default=0) + 1
     shapes = size <= reasoning.WIDEST and fused.power(size) == size and fused.fits(pictures.regions.shape[1], longest)
     return shapes and usable(pictures.regions, captions.texts.words, family="vectors")
 
@@ -103,7 +117,7 @@ def _scored(
     temperature: float, precision: str, budget: int | None, quick: bool,
 ) -> Tensor:  # fmt: skip
     room = _room(pictures.regions.device, budget)
-    with torch.cuda.device_of(pictures.regions):
+    with torch.cuda.device_of(pictures.regions), torch.autocast(pictures.regions.device.type, enabled=False):
         return reasoning.vector_scores(
             pictures, captions, local, overall, head,
             temperature=temperature, precision=precision, budget=room, fused=quick,

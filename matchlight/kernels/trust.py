@@ -25,10 +25,10 @@ NEAR = 1e-3  # how far a kernel may be from plain PyTorch before it is not trust
 
 
 def usable(*tensors: Tensor, family: str = "attended") -> bool:
-    """Whether the kernels of a family ("attended" | "vectors") can score these tensors, and do it right on this GPU."""
-    if os.environ.get(SWITCH, "1") == "0" or not all(t.device.type == "cuda" for t in tensors):
+    """Whether the kernels of a family ("attended" | "vectors") may score these tensors; never with gradients on."""
+    if torch.is_grad_enabled() or os.environ.get(SWITCH, "1") == "0":
         return False
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+    if not all(tensor.device.type == "cuda" for tensor in tensors):
         return False
     return trusted(family, tensors[0].device.index or 0)
 

@@ -47,6 +47,10 @@ class FocalAttention(CrossAttention):
         self.temperature = temperature
         self.precise = precise  # outside training: the gate is a step, and rounding decides near it
 
+    def fused(self) -> dict[str, Any] | None:
+        """In single precision."""
+        return None if self.precise else {"temperature": self.temperature, "gate": self.focal}
+
     def judged(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K). The focused weights need not sum to 1 again: a cosine does not see their scale."""
         weights = attention(meeting, temperature=self.temperature)

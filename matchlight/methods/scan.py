@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from matchlight.attention import AGGREGATES, NORMS, CrossAttention, Meeting, aggregate, attention, cosines
+from matchlight import kernels
+from matchlight.attention import AGGREGATES, NORMS, CrossAttention, Meeting, attention, combined, cosines
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Similarity, Sizes
 from matchlight.encoders import Words, gru_names
 from matchlight.layers import glorot, unit
@@ -61,17 +62,23 @@ class WordStates(nn.Module):
 class StackedCrossAttention(CrossAttention):
     """Cosine of each fragment with what it attends to on the other side, put together into one number."""
 
-    def __init__(self, direction: str, *, how: str, norm: str, temperature: float, sharpness: float):
+    def __init__(self, direction: str, *, aggregate: str, norm: str, temperature: float, sharpness: float):
         super().__init__(direction)
-        self.how = how
+        self.aggregate = aggregate
         self.norm = norm
         self.temperature = temperature
         self.sharpness = sharpness
 
+    def fused(self) -> dict[str, Any] | None:
+        """For the norms that the kernels know."""
+        names = {"norm": self.norm, "aggregate": self.aggregate, "lse": self.sharpness}
+        return {"temperature": self.temperature, **names} if self.norm in kernels.NORMS else None
+
     def judged(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K)."""
         weights = attention(meeting, temperature=self.temperature, norm=self.norm)
-        return aggregate(cosines(meeting, weights), meeting.query_mask, how=self.how, sharpness=self.sharpness)
+        found = cosines(meeting, weights)
+        return combined(found, meeting.query_mask, aggregate=self.aggregate, sharpness=self.sharpness)
 
 
 def recipe(
@@ -108,7 +115,7 @@ def recipe(
     similarity = partial(
         StackedCrossAttention,
         direction,
-        how=aggregate,
+        aggregate=aggregate,
         norm=norm,
         temperature=usual[0] if temperature is None else temperature,
         sharpness=usual[1] if sharpness is None else sharpness,

@@ -4,9 +4,10 @@ VSE++: Faghri et al., BMVC 2018, arXiv:1707.05612. A linear map of the picture's
 VSE-infinity: Chen et al., CVPR 2021, arXiv:2011.04305. The pooling over regions and words is learned (GPO).
 
 Departs from the papers: captions of the same picture are never negatives (`siblings="negatives"` counts them, as both
-repositories do); BatchNorm ignores padded regions. VSE++ reads region or grid features through their mean, which the paper
-does not do. Further losses (`loss=infonce | rclog | gce`), the mean of the largest values as pooling (`pooling=top`) and the
-one-cycle rate belong to neither paper: with `preset=dual` they make the plain dual encoder that robust methods build on.
+repositories do); BatchNorm ignores padded regions. VSE++ reads region or grid features through their mean, which the
+paper does not do. Further losses (`loss=infonce | rclog | gce`), the mean of the largest values as pooling
+(`pooling=top`) and the one-cycle rate belong to neither paper: with `preset=dual` they make the plain dual encoder that
+robust methods build on.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def from_pixels(regions: nn.Module, name: str) -> Seen:
 
 
 def changed(side: str, items: Items, seed: int, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
-    """Training only: pictures cropped, flipped and lit anew where they are pixels, words masked, replaced or dropped."""
+    """Training only: pixels are cropped, flipped and lit anew, words masked, replaced or dropped."""
     if side == IMAGE:
         return crop_flip_colour(items, seed=seed) if pixels else items
     word = vocabulary if mode == "mixed" else 0
@@ -270,7 +271,9 @@ def groups(
     slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
     rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
     heads = {"name": "heads", "params": rest, "lr": rate, "weight_decay": decay}
-    return [heads] + ([{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else [])
+    return [heads] + (
+        [{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else []
+    )
 
 
 def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:
@@ -297,7 +300,7 @@ def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> d
     return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
 
 
-# ---- the authors' checkpoints -----------------------------------------------------------------------------------------
+# ---- the authors' checkpoints ----------------------------------------------------------------------------------------
 
 
 def read_plus_plus(file: dict[str, Any]) -> Foreign:

@@ -232,6 +232,7 @@ SMALL = {
     "max_len": 30,
     "epochs": 16,
     "rate": 1e-3,
+    "warm": 3,  # with a few thousand pairs the hardest negatives alone never leave the start
 }
 
 METHODS = [

@@ -9,81 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Matcher, Scores, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Items, Sizes
 from matchlight.encode import encode
 from matchlight.evaluation import evaluate, split_scores
 from matchlight.methods import vsrn
-from matchlight.methods.captioning import Captioner, Described, to_write
+from matchlight.methods.captioning import Described
 from matchlight.objectives import Hinge
-from matchlight.recipes import renamed
 from tests.fixtures import imported, loss_value, recorded_batch
+from tests.methods.vsrn_parts import CAPTIONS, captioner_of, matcher_of, regions_of, release, texts_of
 from tests.reference import vsrn as naive
 
 FIXTURES = ["vsrn", "vsrn_f30k"]
 SIZES = Sizes(pairs=10, pictures=10, image="regions", image_dim=6, regions=5, vocabulary=12)
-CAPTIONS = [[1, 5, 7, 2], [1, 9, 2], [1, 4, 4, 11, 6, 2], [1, 8, 3, 2]]
-CAPTIONER = {
-    "encoder.vid2hid.": "squeeze.",
-    "decoder.embedding.": "embed.",
-    "decoder.attention.linear1.": "look.",
-    "decoder.attention.linear2.": "worth.",
-    "decoder.out.": "out.",
-    "encoder.rnn.": "reader.",
-}
-
-
-def captioner_of(state: dict[str, Tensor], **options: int) -> Captioner:
-    """Our decoder with the authors' weights, without dropout."""
-    hidden, dim = state["encoder.vid2hid.weight"].shape
-    vocabulary, word_dim = state["decoder.embedding.weight"].shape
-    made = Captioner(dim, vocabulary, hidden=hidden, word_dim=word_dim, **options)
-    cell = {f"decoder.rnn.{k}_l0": f"writer.{k}" for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-    made.load_state_dict(renamed(state, CAPTIONER | cell))
-    return made.eval()
-
-
-def tokens_of(captions: list[list[int]]) -> tuple[Tensor, Tensor]:
-    wide = max(map(len, captions))
-    tokens = torch.tensor([ids + [0] * (wide - len(ids)) for ids in captions])
-    return tokens, torch.arange(wide)[None] < torch.tensor([len(ids) for ids in captions])[:, None]
-
-
-def texts_of(captions: list[list[int]]) -> Items:
-    tokens, mask = tokens_of(captions)
-    owner = torch.arange(len(captions))
-    return Items(tokens, mask, owner, {"picture": owner, "length": mask.sum(1)})
-
-
-def release(*, f30k: bool, caption: bool = False) -> dict[str, Any]:
-    """A file as the authors write them, with weights of any kind."""
-    torch.manual_seed(3)
-    model = [
-        naive.random_picture_state(inside=6, dim=8, f30k=f30k),
-        naive.random_text_state(vocabulary=12, word_dim=4, dim=8),
-    ]
-    if caption:
-        model.append(naive.random_caption_state(vocabulary=12, word_dim=4, dim=8, hidden=7))
-    return {"model": model, "opt": {"data_name": "f30k_precomp" if f30k else "coco_precomp", "max_violation": True}}
-
-
-def matcher_of(file: dict[str, Any]) -> Matcher:
-    foreign = vsrn.read_vsrn(file)
-    sizes = Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes)
-    matcher = vsrn.recipe(sizes, **foreign.arguments).matcher()
-    missing, unknown = matcher.load_state_dict(foreign.weights, strict=False)
-    assert not unknown and all(key.endswith("num_batches_tracked") for key in missing)
-    return matcher.eval()
-
-
-def regions_of(*counts: int) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(1)
-    mask = torch.arange(max(counts))[None] < torch.tensor(counts)[:, None]
-    return torch.randn(len(counts), max(counts), 6), mask
 
 
 # ---- the authors' numbers --------------------------------------------------------------------------------------------
@@ -123,17 +63,6 @@ def test_the_losses_are_the_authors_losses(fixture: str, parity: Path, tmp_path:
     assert float(both.total(terms)) == pytest.approx(float(expected["loss_total"]), rel=1e-5)
 
 
-def test_captions_to_write_are_those_of_the_authors(parity: Path, tmp_path: Path) -> None:
-    run, pairs, expected = imported(parity / "vsrn", "vsrn", tmp_path / "run")
-    texts = run.inputs(pairs).table.items(TEXT, expected["batch_order_sorted_by_length"])
-    assert texts.mask is not None
-    words, counts = to_write(texts.x, texts.mask, max_len=20)
-    steps = counts.shape[1]
-    assert words.tolist() == expected["caption_labels_sorted"][:, : steps + 1].tolist()
-    assert counts.int().tolist() == expected["caption_masks_sorted"][:, 1 : steps + 1].astype(int).tolist()
-    assert not expected["caption_masks_sorted"][:, steps + 1 :].any()
-
-
 # ---- the loop that follows the authors -------------------------------------------------------------------------------
 
 
@@ -154,22 +83,6 @@ def test_a_released_file_scores_as_the_plain_loop_does(f30k: bool, caption: bool
     (wanted * weight).sum().backward()
     assert_close(alike.grad, plain.grad, atol=1e-4, rtol=1e-3)
     assert alike.grad is not None and not alike.grad[~mask].any()
-
-
-def test_the_caption_loss_is_the_word_by_word_loop() -> None:
-    state = release(f30k=False, caption=True)["model"][2]
-    captioner = captioner_of(state, max_len=5)  # the third caption has six words: it is cut and ended
-    torch.manual_seed(2)
-    states, real = torch.randn(2, 4, 8, requires_grad=True), torch.tensor([[True] * 4, [True, True, False, False]])
-    which = torch.tensor([0, 1, 1, 0])
-    found = captioner(states, real, which, *tokens_of(CAPTIONS)).sum(1)
-    cut = [states[0], states[1, :2]]
-    wanted = torch.stack(
-        [naive.caption_loss(state, cut[int(i)], ids, max_len=5, end=2) for i, ids in zip(which, CAPTIONS, strict=True)]
-    )
-    assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-    a, b = (torch.autograd.grad(value.sum(), states, retain_graph=True)[0] for value in (found, wanted))
-    assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
 # ---- the graph -------------------------------------------------------------------------------------------------------
@@ -243,57 +156,6 @@ def test_states_of_a_whole_table_are_not_kept() -> None:
     assert set(encoder(items).extra) == {"states"}
     with torch.inference_mode():
         assert not encoder(items).extra
-
-
-# ---- captions to write -----------------------------------------------------------------------------------------------
-
-
-def test_a_caption_is_written_to_its_end_and_one_place_further() -> None:
-    words, counts = to_write(*tokens_of([[1, 5, 2], [1, 5, 6, 7, 2]]), max_len=60)
-    assert words.tolist() == [[1, 5, 2, 0, 0, 0], [1, 5, 6, 7, 2, 0]]
-    assert counts.int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]  # 5, end, pad | 5, 6, 7 -> end, pad
-
-
-def test_a_caption_of_seventy_words_ends_at_place_fifty_nine() -> None:
-    words, counts = to_write(*tokens_of([[1, *[5] * 68, 2], [1, 5, 2]]), max_len=60)
-    assert words.shape == (2, 60) and words[0, 59] == 2 and not (words[0, 1:59] != 5).any()
-    assert counts.sum(1).tolist() == [59, 3]
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(2, 8))
-def test_what_is_written_is_what_the_authors_grade(lengths: list[int], max_len: int) -> None:
-    captions = [[1, *[5 + n % 3] * n, 2] for n in lengths]
-    words, counts = to_write(*tokens_of(captions), max_len=max_len)
-    for row, ids in enumerate(captions):
-        label, mask = naive.label_and_mask(ids, max_len, end=2)
-        steps = counts.shape[1]
-        assert words[row].tolist() == label[: steps + 1]
-        assert counts[row].int().tolist() == mask[1 : steps + 1]
-        assert not any(mask[steps + 1 : max_len])
-
-
-def test_wider_padding_adds_nothing_to_the_caption_loss() -> None:
-    captioner = captioner_of(release(f30k=False, caption=True)["model"][2])
-    tokens, mask = tokens_of(CAPTIONS)
-    states, which = torch.randn(4, 3, 8), torch.arange(4)
-    wide = [torch.cat([part, part.new_zeros(4, 5)], 1) for part in (tokens, mask)]
-    assert_close(captioner(states, None, which, *wide).sum(1), captioner(states, None, which, tokens, mask).sum(1))
-
-
-def test_the_caption_term_is_a_mean_over_pairs_of_the_batchs_own_pictures() -> None:
-    captioner = captioner_of(release(f30k=False, caption=True)["model"][2])
-    matcher = matcher_of(release(f30k=False))
-    images = matcher.embed(IMAGE, Items(torch.randn(3, 5, 6), None, torch.arange(3)))
-    links = torch.tensor([[0, 0], [0, 1], [1, 2]])  # two captions share a picture; the third picture is a companion
-    sides = {IMAGE: Items(torch.zeros(3, 5, 6), None, torch.arange(3)), TEXT: texts_of(CAPTIONS)}
-    batch = Batch(sides, {"positive": links}, torch.arange(3), core=(2, 3))
-    matrix = Scores(torch.rand(2, 3))
-    terms = Described(Hinge(), captioner, weight=0.5)(matrix, {IMAGE: images}, batch)
-    tokens, mask = tokens_of(CAPTIONS[:3])
-    alone = captioner(images.extra["states"][:2], None, links[:, 0], tokens, mask).sum(1)
-    assert_close(terms["caption"], 0.5 * alone / 3)
-    assert set(terms) == {"i2t", "t2i", "caption"}
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------

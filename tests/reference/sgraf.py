@@ -1,7 +1,7 @@
 """SGR and SAF the slow way: one caption after the other, each repeated for every picture, on its true words alone.
 
-It reads the weights of our modules and shares none of their arithmetic: attended vectors are formed, edges come from two
-products, nothing is masked because nothing is padded. In training SAF's gate is normalised caption by caption.
+It reads the weights of our modules and shares none of their arithmetic: attended vectors are formed, edges come from
+two products, nothing is masked because nothing is padded. In training SAF's gate is normalised caption by caption.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import Embedding
-from matchlight.methods.sgraf import WholeVector
-from matchlight.methods.similarity_vectors import Filter, GraphStep, Reason, SimilarityVectors
+from matchlight.methods.similarity_heads import Filter, GraphStep, Reason
+from matchlight.methods.similarity_vectors import SimilarityVectors
+from matchlight.methods.whole_vectors import WholeVector
 
 
 def unit(x: Tensor) -> Tensor:

@@ -1,0 +1,155 @@
+"""The engine: selection, averaging, early stopping, freezing, evidence, and refusing what cannot be trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from matchlight.core import BadInput, Phase, Recipe
+from matchlight.evaluation import split_scores
+from matchlight.methods import RECIPES
+from matchlight.prepare import prepare
+from matchlight.runs import Run, train
+from matchlight.trainer import Trainer
+from tests.tiny import tiny_pairs
+
+TINY = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "rate": 2e-3, "preset": "small"}
+
+
+def trainer(folder: Path, **more: object) -> Trainer:
+    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    method = RECIPES["vse_infty"]
+    settings = {**method.defaults, **{k: v for k, v in TINY.items() if k != "preset"}, "epochs": 2, **more}
+    folder.mkdir(exist_ok=True)
+    return Trainer(folder, method.build(inputs.sizes, **settings), inputs)
+
+
+def with_recipe(run: Trainer, **changes: object) -> Recipe:
+    run.recipe = replace(run.recipe, **changes)
+    return run.recipe
+
+
+def test_evidence_is_kept_by_row_of_the_whole_table(tmp_path: Path) -> None:
+    run = train("vse_infty", tiny_pairs(), tmp_path / "run", device="cpu", epochs=2, **TINY)
+    found = np.load(run.folder / "evidence.npy")
+    trained = tiny_pairs().rows("train")
+    assert found.shape == (2, 48) and found.dtype == np.float16
+    assert np.isfinite(found[:, trained]).all() and np.isnan(np.delete(found, trained, 1)).all()
+
+
+def test_selecting_by_noisy_rows_trains_on_none_of_them(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", select="noisy")
+    pictures = set(run.pairs.picture[run.rows]), set(run.pairs.picture[run.held])
+    assert pictures[1] and not pictures[0] & pictures[1]
+    assert set(run.pairs.splits[list(pictures[1])]) == {"train"}
+
+
+def test_the_best_epoch_is_the_one_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trainer(tmp_path / "run", epochs=3)
+    values = iter([10.0, 30.0, 20.0])
+    monkeypatch.setattr(run, "_measure", lambda matcher: {"rsum": next(values)})
+    run.fit()
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["epoch"] == 1
+
+
+def test_patience_ends_a_run_that_no_longer_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trainer(tmp_path / "run", epochs=9)
+    with_recipe(run, patience=2)
+    values = iter([3.0, 2.0, 1.0, 9.0])
+    monkeypatch.setattr(run, "_measure", lambda matcher: {"rsum": next(values)})
+    run.fit()
+    assert len(run.log) == 3
+
+
+def test_averaged_weights_follow_and_are_what_is_judged(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", ema=0.9)
+    run.fit()
+    network = run.networks["A"]
+    fast, slow = network.matcher.state_dict(), network.judged.state_dict()
+    assert network.judged is network.average
+    assert any(not torch.equal(fast[key], slow[key]) for key in fast)
+    close = [(fast[key] - slow[key]).abs().max() for key in fast if fast[key].is_floating_point()]
+    assert max(close) < 0.5
+
+
+def test_a_factor_of_zero_freezes_a_group(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    with_recipe(run, schedule=lambda epoch, step, steps: 0.0 if epoch == 0 else 1.0)
+    network = run.networks["A"]
+    network.set_rates(0.0)
+    assert not any(p.requires_grad for p in network.parameters())
+    network.set_rates({"heads": 0.5})
+    assert all(p.requires_grad for p in network.parameters())
+    assert network.optimiser.param_groups[0]["lr"] == pytest.approx(0.5 * 2e-3)
+
+
+def test_a_ramp_scales_the_loss_of_its_phase(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    before = {k: v.clone() for k, v in run.networks["A"].matcher.state_dict().items()}
+    phase = Phase(rows=run.rows[:8], weight=lambda step, steps: 0.0)
+    with_recipe(run, schedule=lambda *a: 1.0)
+    run.networks["A"].optimiser.param_groups[0]["weight_decay"] = 0.0
+    from matchlight.batches import collate
+
+    run._step(run.networks["A"], phase, collate(run.table, run.rows[:8]), 1)
+    after = run.networks["A"].matcher.state_dict()
+    assert all(torch.allclose(before[k], after[k]) for k in before if k.endswith(("weight", "bias")))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    run.losses = [torch.tensor(float("nan"))]
+    with pytest.raises(BadInput, match="smaller rate"):
+        run._close_epoch("train", 1.0)
+
+
+def test_a_run_folder_is_not_overwritten(tmp_path: Path) -> None:
+    train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    with pytest.raises(BadInput, match="--resume"):
+        train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    with pytest.raises(BadInput, match="arguments"):
+        train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=2, preset="small", dim=8, resume=True)
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="not empty"):
+        train("vse++", tiny_pairs(), tmp_path, device="cpu", epochs=1, preset="small")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_resume_on_an_empty_folder_starts_afresh(tmp_path: Path) -> None:
+    run = train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8, resume=True)
+    assert (run.folder / "model.safetensors").exists()
+
+
+def test_a_run_may_start_from_another_runs_weights(tmp_path: Path) -> None:
+    first = train("vse++", tiny_pairs(), tmp_path / "a", device="cpu", epochs=1, preset="small", dim=8)
+    frozen = {"epochs": 1, "preset": "small", "dim": 8, "rate": 0.0}
+    second = train("vse++", tiny_pairs(), tmp_path / "b", device="cpu", start=first, **frozen)
+    assert np.allclose(split_scores(first, tiny_pairs(), "test"), split_scores(second, tiny_pairs(), "test"))
+    with pytest.raises(BadInput, match="do not fit"):
+        train("vse++", tiny_pairs(), tmp_path / "c", device="cpu", start=first, epochs=1, preset="small", dim=16)
+
+
+def test_a_set_without_anything_to_learn_from_is_one_clear_line(tmp_path: Path) -> None:
+    alone = tiny_pairs().subset("test")
+    with pytest.raises(BadInput, match="no train split"):
+        train("vse++", alone, tmp_path / "run", device="cpu")
+
+
+def test_features_of_another_length_are_told_apart(tmp_path: Path) -> None:
+    run = train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    with pytest.raises(BadInput, match="trained on 12"):
+        split_scores(run, tiny_pairs(dim=7), "test")
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_what_is_no_run_is_one_clear_line(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run folder"):
+        Run.load(tmp_path / folder)
