@@ -29,7 +29,6 @@ check: $(READY) ## lint and types alone
 bench: $(READY) ## speed as ratios against the plain reference on this machine
 	$(BIN)/matchlight bench score
 	$(BIN)/matchlight bench train
-	$(BIN)/matchlight bench search
 
 install: $(READY) ## the virtual environment in .venv
 

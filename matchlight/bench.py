@@ -25,7 +25,7 @@ from matchlight.network import Network, score_batch, whole_batch
 from matchlight.recipes import method as find
 from matchlight.similarity import score_all
 
-REGIONS, VOCABULARY, SAMPLE, RUNS = 36, 1000, 100, 5
+REGIONS, VOCABULARY, SAMPLE, RUNS = 36, 1000, 50, 5
 METHODS = tuple(COLUMNS)
 
 

@@ -72,4 +72,4 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     return result
 
 
-DEMO_SETTINGS: dict[str, Any] = {"loss": "gce", "epochs": 12}  # a loss that does not pull hard on wrong pairs
+DEMO_SETTINGS: dict[str, Any] = {"loss": "gce", "epochs": 8}  # a loss that does not pull hard on wrong pairs

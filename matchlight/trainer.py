@@ -63,7 +63,7 @@ class Trainer:
         self.log: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {"value": float("-inf"), "epoch": -1, "report": None}
         self.waited = 0
-        self.saved_at = time.monotonic()
+        self.saved_at, self.save_cost = time.monotonic(), 0.0  # small models are saved often, large ones seldom
         self.writer = checkpoints.Writer()
         self.board = _board(folder) if board and self.chief else None
 
@@ -131,7 +131,7 @@ class Trainer:
             self.step += 1
             self.total_steps += 1
             self.bar.update(self.task, completed=self.epoch + (self.phase + self.step / len(batches)) / self.phases)
-            if time.monotonic() - self.saved_at > 60 * self.save_minutes:
+            if time.monotonic() - self.saved_at > min(60 * self.save_minutes, max(1.0, 100 * self.save_cost)):
                 self.save()
 
     def _draw(self) -> int:
@@ -184,6 +184,8 @@ class Trainer:
         self.losses, self.seen = [], []
         self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
         self.save()
+        if self.chief:
+            self._write_log()
 
     def _validates(self) -> bool:
         last = self.epoch + 1 == self.recipe.epochs
@@ -192,9 +194,8 @@ class Trainer:
     def _remember_evidence(self) -> None:
         """This epoch's evidence by row of the whole table; rows that were not seen stay NaN."""
         values = np.full(len(self.pairs), np.nan, dtype=np.float16)
-        if self.seen:
-            rows = torch.cat([rows for rows, _ in self.seen]).cpu().numpy()
-            values[rows] = torch.cat([value for _, value in self.seen]).cpu().numpy()
+        if (found := self._evidence_so_far()) is not None:
+            values[found[0].cpu().numpy()] = found[1].cpu().numpy()
         self.history.append(values)
 
     def result(self) -> Matcher:
@@ -243,9 +244,13 @@ class Trainer:
 
     def save(self) -> None:
         """Everything needed to go on from this very step, in one file that is replaced whole."""
+        began = time.monotonic()
+        if self.chief:
+            self._save()
         self.saved_at = time.monotonic()
-        if not self.chief:
-            return
+        self.save_cost = self.saved_at - began
+
+    def _save(self) -> None:
         place = {"epoch": self.epoch, "phase": self.phase, "step": self.step, "total_steps": self.total_steps}
         checkpoints.save_tree(
             self.folder / "state" / "latest.safetensors",
@@ -253,8 +258,8 @@ class Trainer:
                 "place": place,
                 "networks": {name: network.state_dict() for name, network in self.networks.items()},
                 "strategy": self.recipe.strategy.state_dict(),
-                "losses": list(self.losses),
-                "seen": [list(pair) for pair in self.seen],
+                "losses": torch.stack(self.losses) if self.losses else None,
+                "seen": self._evidence_so_far(),
                 "history": list(self.history),
                 "log": self.log,
                 "best": self.best,
@@ -262,7 +267,10 @@ class Trainer:
             },
             by=self.writer,
         )
-        self._write_log()
+
+    def _evidence_so_far(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        rows, values = [rows for rows, _ in self.seen], [value for _, value in self.seen]
+        return (torch.cat(rows), torch.cat(values)) if self.seen else None
 
     def _write_log(self) -> None:
         checkpoints.write_text(self.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
@@ -280,8 +288,8 @@ class Trainer:
         for name, network in self.networks.items():
             network.load_state_dict(state["networks"][name])
         self.recipe.strategy.load_state_dict(state["strategy"])
-        self.losses = [value.to(self.device) for value in state["losses"]]
-        self.seen = [(rows.to(self.device), value.to(self.device)) for rows, value in state["seen"]]
+        self.losses = [] if state["losses"] is None else list(state["losses"].to(self.device))
+        self.seen = [] if state["seen"] is None else [tuple(part.to(self.device) for part in state["seen"])]
         self.history, self.log = list(state["history"]), list(state["log"])
         self.best, self.waited = state["best"], state["waited"]
         self.resumed_from = self.total_steps

@@ -332,10 +332,30 @@ def test_a_kernel_that_fails_its_check_is_left_alone_with_one_line(
     monkeypatch.setattr(trust.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.inference_mode())
+    monkeypatch.setattr(trust, "FAILED", set())
     trust.trusted.cache_clear()
     assert [trust.trusted("attended", 0) for _ in range(3)] == [check is None] * 3
     trust.trusted.cache_clear()
     assert len(lines) == bool(said) and all(said in line for line in lines)
+
+
+def test_a_kernel_that_fails_at_full_size_is_left_alone_and_the_scores_come_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_large(*sides: object, **settings: object) -> Tensor:
+        raise RuntimeError("out of resource: shared memory")
+
+    lines: list[str] = []
+    monkeypatch.setattr(trust, "say", lines.append)
+    monkeypatch.setattr(trust, "FAILED", set())
+    monkeypatch.setattr(fused, "attended_scores", too_large)
+    monkeypatch.setattr(kernels.scores, "usable", lambda *tensors: "attended" not in trust.FAILED)  # type: ignore[attr-defined]
+    regions, _ = pictures(2, 5, 8)
+    texts = packed(LENGTHS[:3], 8)
+    for _ in range(2):
+        scores = kernels.attended_scores(regions, None, texts.words, texts.offsets, temperature=9.0)
+        assert_close(scores, plain.attended_scores(regions, None, texts.words, texts.offsets, temperature=9.0))
+    assert len(lines) == 1 and "do not run" in lines[0]
 
 
 COMPILE = """

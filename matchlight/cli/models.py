@@ -49,7 +49,7 @@ def train(
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False,
-    save_minutes: Annotated[float, typer.Option(help="Also save inside an epoch after so many minutes.")] = 2.0,
+    save_minutes: Annotated[float, typer.Option(help="Save at the latest after so many minutes.")] = 2.0,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard curves too.")] = False,
     json: Json = False,
 ) -> None:

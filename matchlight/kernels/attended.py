@@ -88,7 +88,8 @@ def word_attention(
     return a
 
 
-@triton.jit
+# Numbers that change from block to block are not worth a compilation each.
+@triton.jit(do_not_specialize=["inside", "columns"], do_not_specialize_on_alignment=["size", "out"])
 def words_look(
     s, gram, real, size, captions, starts, counts, out,
     inside, wide, columns, temperature, lse,
@@ -118,7 +119,7 @@ def words_look(
     tl.store(out + picture.to(tl.int64) * columns + column, score, mask=slot < inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pictures", "columns"], do_not_specialize_on_alignment=["size", "out"])
 def regions_look(
     s, gram, real, size, captions, starts, counts, out,
     pictures, wide, columns, temperature, lse,

@@ -41,6 +41,8 @@ def product(words: Tensor, regions: Tensor, precision: str) -> Tensor:
     if words.device.type == "cuda":
         try:
             return torch.mm(words, regions.T, out_dtype=torch.float32)  # type: ignore[call-overload, no-any-return]
+        except torch.cuda.OutOfMemoryError:
+            raise
         except (TypeError, RuntimeError):  # an older PyTorch: sums are float32 inside, the result is rounded once
             return words @ regions.T
     return words.float() @ regions.float().T
@@ -58,4 +60,5 @@ def plan(texts: Packed, *, pictures: int, regions: int, budget: int) -> Iterator
     few = min(pictures, FEWEST)
     for first, last in blocks(texts.offsets, words=max(1, room // few)):
         here = int(texts.offsets[last] - texts.offsets[first])
-        yield first, last, max(1, min(pictures, room // max(1, here)))
+        tall = max(1, min(pictures, room // max(1, here)))
+        yield first, last, tall if tall < 8 else tall // 4 * 4  # rows of 36 x 4 numbers begin where wide loads may

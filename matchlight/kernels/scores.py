@@ -13,7 +13,7 @@ from matchlight.kernels import fused, plain, reasoning
 from matchlight.kernels.heads import Filtering, Reasoning, Step
 from matchlight.kernels.packed import pack
 from matchlight.kernels.reasoning import Captions, Head, Pictures
-from matchlight.kernels.trust import usable
+from matchlight.kernels.trust import give_up, usable
 
 
 def _room(device: torch.device, asked: int | None) -> int:
@@ -48,14 +48,30 @@ def attended_scores(
     """
     if len(regions) == 0 or len(offsets) == 1:
         return regions.new_zeros(len(regions), len(offsets) - 1, dtype=torch.float32)
-    quick = usable(regions, words) and fused.fits(regions.shape[1], int(offsets.diff().max()))
-    run: Callable[..., Tensor] = fused.attended_scores if quick else plain.attended_scores
-    room = _room(regions.device, budget)
-    with torch.cuda.device_of(regions), torch.autocast(regions.device.type, enabled=False):
-        return run(
+
+    def run(quick: bool) -> Tensor:
+        score: Callable[..., Tensor] = fused.attended_scores if quick else plain.attended_scores
+        return score(
             regions, region_mask, words, offsets, direction=direction, temperature=temperature, norm=norm,
-            aggregate=aggregate, lse=lse, gate=gate, precision=precision, budget=room,
+            aggregate=aggregate, lse=lse, gate=gate, precision=precision, budget=_room(regions.device, budget),
         )  # fmt: skip
+
+    fits = fused.fits(regions.shape[1], int(offsets.diff().max()))
+    return _either("attended", run, regions, fits and usable(regions, words))
+
+
+def _either(family: str, run: Callable[[bool], Tensor], where: Tensor, quick: bool) -> Tensor:
+    """run(True), with the kernels, where they may be used and do not fail; else run(False), in plain PyTorch."""
+    with torch.cuda.device_of(where), torch.autocast(where.device.type, enabled=False):
+        try:
+            return run(quick)
+        except (ValueError, torch.cuda.OutOfMemoryError):  # a wrong option, or no memory: not the kernels' fault
+            raise
+        except Exception as error:
+            if not quick:
+                raise
+            give_up(family, error)
+        return run(False)
 
 
 def attended_sets(images: Embedding, texts: Embedding, directions: Sequence[str], **settings: Any) -> Tensor:
@@ -87,10 +103,13 @@ def sgr_scores(
     budget: int | None = None,
 ) -> Tensor:
     """(I, T) scores of SGR: similarity vectors by `local`, `overall` (D -> S), graph `steps`, `evaluate` (S -> 1)."""
-    quick = _fusible(pictures, captions, local.out_features)
-    precision = precision if quick else "fp32"
-    head = Reasoning(steps, evaluate, precision=precision, fused=quick)
-    return _scored(pictures, captions, local, overall, head, temperature, precision, budget, quick)
+
+    def run(quick: bool) -> Tensor:
+        taken = precision if quick else "fp32"
+        head = Reasoning(steps, evaluate, precision=taken, fused=quick)
+        return _scored(pictures, captions, local, overall, head, temperature, taken, budget, quick)
+
+    return _either("vectors", run, pictures.regions, _fusible(pictures, captions, local.out_features))
 
 
 def saf_scores(
@@ -107,18 +126,19 @@ def saf_scores(
     budget: int | None = None,
 ) -> Tensor:
     """(I, T) scores of SAF: similarity vectors, gates by `attend` (S -> 1) and `norm` as in evaluation, `evaluate`."""
-    quick = _fusible(pictures, captions, local.out_features)
-    head = Filtering(attend, norm, evaluate)
-    return _scored(pictures, captions, local, overall, head, temperature, precision if quick else "fp32", budget, quick)
+
+    def run(quick: bool) -> Tensor:
+        taken, head = precision if quick else "fp32", Filtering(attend, norm, evaluate)
+        return _scored(pictures, captions, local, overall, head, temperature, taken, budget, quick)
+
+    return _either("vectors", run, pictures.regions, _fusible(pictures, captions, local.out_features))
 
 
 def _scored(
     pictures: Pictures, captions: Captions, local: nn.Linear, overall: nn.Linear, head: Head,
     temperature: float, precision: str, budget: int | None, quick: bool,
 ) -> Tensor:  # fmt: skip
-    room = _room(pictures.regions.device, budget)
-    with torch.cuda.device_of(pictures.regions), torch.autocast(pictures.regions.device.type, enabled=False):
-        return reasoning.vector_scores(
-            pictures, captions, local, overall, head,
-            temperature=temperature, precision=precision, budget=room, fused=quick,
-        )  # fmt: skip
+    return reasoning.vector_scores(
+        pictures, captions, local, overall, head, temperature=temperature, precision=precision,
+        budget=_room(pictures.regions.device, budget), fused=quick,
+    )  # fmt: skip

@@ -17,7 +17,8 @@ import triton.language as tl
 from matchlight.kernels.attended import _lengths, _regions_real, _softmax, word_attention
 
 
-@triton.jit
+# Numbers that change from block to block are not worth a compilation each.
+@triton.jit(do_not_specialize=["inside", "words"])
 def attend(
     s, gram, real, captions, starts, counts, weights, scale,
     inside, wide, words, temperature,
@@ -45,7 +46,7 @@ def attend(
     tl.store(spot, a.to(weights.dtype.element_ty), mask=word_real[:, None] & (r[None, :] < R))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["words", "length", "rows", "step", "gap", "first"])
 def compare(
     weights, scale, regions, texts, layer, bias, out,
     words, length, rows, step, gap, first,
@@ -79,7 +80,7 @@ def compare(
     tl.store(spot, (total / size[:, None]).to(out.dtype.element_ty), mask=live[:, None] & (column[None, :] < S))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["total", "nodes", "span"])
 def reason(
     x, mix, shift, layer, bias, out, total, nodes, span,
     S: tl.constexpr, M: tl.constexpr, B: tl.constexpr, DOT: tl.constexpr,

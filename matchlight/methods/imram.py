@@ -195,7 +195,7 @@ METHODS = [
         recipe,
         paper="Iterative Matching with Recurrent Attention Memory for Cross-Modal Image-Text Retrieval (CVPR 2020)",
         needs=("pairs", "regions"),
-        small={**SMALL, "dim": 128, "batch": 64, "epochs": 8, "steps": 2},
+        small={**SMALL, "dim": 128, "batch": 32, "epochs": 8, "steps": 2},
         presets={"f30k": FLICKR, "coco": {**COCO, "temperature": 11.0}},
         reader=read,
     ),
