@@ -190,7 +190,9 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[li
     return json.loads((folder / "losses.json").read_text())
 
 
+@pytest.mark.xdist_group("pair")
 def test_two_processes_take_the_steps_of_one(name: str, two_processes: dict[str, list[list[float]]]) -> None:
     one, two = two_processes[name]
     assert len(one) == 20
-    np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
+    tolerance = 1e-3 if name == "bfan" else 1e-5  # BFAN's gate is a step: the last bit of a score may open or shut it
+    np.testing.assert_allclose(two, one, rtol=tolerance, atol=1e-6)

@@ -10,7 +10,7 @@ from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, help_alone, table
 
 KNOWN = ("scan", "bfan", "sgr", "saf")
-bench = typer.Typer(name="bench", help="Speed as ratios against the plain loop, on this machine.")
+bench = typer.Typer(name="bench")
 Which = Annotated[str, choice("--method", ("all", *KNOWN), "Which method's scores.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Dim = Annotated[int, typer.Option("--dim", min=16, help="Length of the vectors; the papers' is 1024.")]

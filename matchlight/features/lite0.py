@@ -56,7 +56,7 @@ class ConvNorm(nn.Module):
         return self.norm(self.conv(x))
 
     def _as_one(self, x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-        """With fixed statistics the norm is linear: scaling the few weights spares a pass over the map, trained or not."""
+        """With fixed statistics the norm is linear: scaling the weights instead spares a pass over the map."""
         assert norm.running_var is not None and norm.running_mean is not None
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         weight = self.conv.weight * scale[:, None, None, None]

@@ -206,7 +206,7 @@ IDLE = (".graph_key_w.bias", ".embedding_common.0.bias")  # cancelled by the sof
 
 
 def kind_of(pair: dict[str, Any]) -> str:
-    """ "sgr" or "saf", by the names of the weights."""
+    """Which of the two, "sgr" or "saf", by the names of the weights."""
     for name, prefix in (("sgr", "SGR_module."), ("saf", "SAF_module.")):
         if any(key.startswith(prefix) for key in pair):
             return name

@@ -1,6 +1,6 @@
-"""The scene graph: what is in a picture, where, and how its groups stand to each other. These are the records of the
-file `scenes.jsonl`; the meanings of captions are written in the same terms.
+"""The scene graph: what is in a picture, where, and how its groups stand to each other.
 
+These are the records of the file `scenes.jsonl`; the meanings of captions are written in the same terms.
 All of it is decided by whole numbers of pixels, so that anyone who reads the file can work the relations out again.
 """
 
