@@ -325,10 +325,10 @@ def main() -> None:
     section("BFAN", lambda: attended(asked, "bfan"), asked.limit)
     section("SGR", lambda: vectors(asked, "sgr"), asked.limit)
     section("SAF", lambda: vectors(asked, "saf"), asked.limit)
-    section("parts of SGR", lambda: parts(asked), asked.limit)
-    section("tiles", lambda: tiles(asked), asked.limit)
     section("training steps", lambda: steps(asked), asked.limit)
     section("profile of an SGR step", lambda: profile(asked), asked.limit)
+    section("parts of SGR", lambda: parts(asked), asked.limit)
+    section("tiles", lambda: tiles(asked), asked.limit)
     print(f"done in {time.monotonic() - BEGAN:.0f} s")
     if asked.out:
         asked.out.write_text(json.dumps(FOUND, indent=1))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from matchlight.checkpoints import write_array
 from matchlight.core import BadInput
@@ -15,13 +18,31 @@ from matchlight.protocols import evaluate_scores
 from matchlight.runs import Run
 from matchlight.similarity import score_all
 
+PRECISIONS = ("fp32", "tf32")
 
-def split_scores(run: Run, pairs: Pairs, split: str, *, budget: int | None = None, quiet: bool = True) -> np.ndarray:
+
+@contextmanager
+def products_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Matrix products of this precision for a while: fp32 is exact, tf32 lets a GPU round their inputs."""
+    if precision not in PRECISIONS:
+        raise BadInput(f"--precision {precision}: {' or '.join(PRECISIONS)}")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" and device.type == "cuda" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def split_scores(
+    run: Run, pairs: Pairs, split: str, *, budget: int | None = None, precision: str = "fp32", quiet: bool = True
+) -> np.ndarray:
     """(pictures, captions) float32 scores of one split, in file order."""
     inputs = run.inputs(pairs)
     pictures, rows = pairs.pictures_of(split), pairs.rows(split)
-    images, texts = encode_both(run.matcher, inputs.table, pictures, rows, quiet=quiet)
-    return score_all(run.matcher, images, texts, budget=budget, quiet=quiet)
+    with products_in(precision, run.device):
+        images, texts = encode_both(run.matcher, inputs.table, pictures, rows, quiet=quiet)
+        return score_all(run.matcher, images, texts, budget=budget, quiet=quiet)
 
 
 def evaluate(
@@ -33,10 +54,11 @@ def evaluate(
     ties: str = "worst",
     scores: str | Path | None = None,
     budget: int | None = None,
+    precision: str = "fp32",
     quiet: bool = True,
 ) -> dict[str, Any]:
     """The report of a protocol on one split; `scores` keeps the matrix as a .npy file."""
-    matrix = split_scores(run, pairs, split, budget=budget, quiet=quiet)
+    matrix = split_scores(run, pairs, split, budget=budget, precision=precision, quiet=quiet)
     if scores is not None:
         write_array(Path(scores), matrix)
     return evaluate_scores(matrix, pairs.subset(split), protocol=protocol, ties=ties)

@@ -106,6 +106,10 @@ def evaluate(
     scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None,
     from_scores: Annotated[Path | None, typer.Option(help="Measure another tool's FILE.npy instead of a run.")] = None,
     device: Device = "auto",
+    precision: Annotated[
+        str,
+        choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones (scores move by about 1e-4)."),
+    ] = "fp32",
     json: Json = False,
 ) -> None:
     """Measure a run, or a score matrix of any tool, on a split.
@@ -124,7 +128,8 @@ def evaluate(
         report = evaluate_file(from_scores, Pairs.read(data), split, protocol=protocol, ties=ties)
     else:
         loaded = Run.load(run, device=device)  # type: ignore[arg-type]
-        report = measure(loaded, Pairs.read(data), split, protocol=protocol, ties=ties, scores=scores, quiet=False)
+        options = {"protocol": protocol, "ties": ties, "scores": scores, "precision": precision}
+        report = measure(loaded, Pairs.read(data), split, quiet=False, **options)  # type: ignore[arg-type]
     emit(report) if json else _print(report)
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.kernels import plain
-from matchlight.kernels.fused import BUDGET, ROWS, WARPS, half, power
+from matchlight.kernels.fused import BUDGET, ROWS, half, power
 from matchlight.kernels.packed import Packed, same_length
 from matchlight.kernels.products import as_operand, grams, product
 
@@ -158,7 +158,7 @@ def attend(
         s, gram, real, place, place * length, torch.full_like(place, length), weights, scale,
         captions, s.stride(0), words, temperature,
         R=regions, RP=power(regions), L=padded, C=many, NORM=norm, MASKED=mask is not None,
-        DOT="tf32" if dtype != torch.float32 else "tf32x3", num_warps=WARPS,
+        DOT="tf32" if dtype != torch.float32 else "tf32x3", num_warps=8,
     )  # fmt: skip
     return weights, scale
 
