@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import Items
+from matchlight.core import IMAGE, Items
 
 PAD = 0  # the word that stands for no word
 
@@ -170,3 +170,11 @@ def _mixed(items: Items, hit: Tensor, which: Tensor, other: Tensor, word: int, v
     if "length" in extra:
         extra["length"] = mask.sum(1).to(extra["length"])
     return replace(items, x=x.gather(1, order).masked_fill(~mask, PAD), mask=mask, extra=extra)
+
+
+def changed(side: str, items: Items, seed: int, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
+    """Training only: pixels are cropped, flipped and lit anew, words masked, replaced or dropped."""
+    if side == IMAGE:
+        return crop_flip_colour(items, seed=seed) if pixels else items
+    word = vocabulary if mode == "mixed" else 0
+    return drop_words(items, seed=seed, p=p, mode=mode, word=word, vocabulary=vocabulary) if p else items

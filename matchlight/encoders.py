@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.augment import PAD
-from matchlight.core import Items
+from matchlight.core import Embedding, Items
+from matchlight.layers import unit
 
 
 def lengths(items: Items) -> Tensor:
@@ -103,3 +104,27 @@ class Seen(nn.Module):
         """The embedding of the cells that the backbone sees."""
         cells = self.backbone(items.x.float())
         return self.regions(Items(cells, None, items.id, items.extra))
+
+
+class LastState(nn.Module):
+    """A caption as the state of its GRU at the last word, of unit length."""
+
+    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, layers: int, absolute: bool, eps: float):
+        super().__init__()
+        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False, layers=layers)
+        self.eps = eps
+        self.absolute = absolute
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        out = unit(last_state(self.words(items), items), eps=self.eps)
+        return Embedding((out.abs() if self.absolute else out)[:, None])
+
+
+def from_pixels(regions: nn.Module, name: str) -> Seen:
+    """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
+    from matchlight.features import backbone
+
+    seen = backbone(name)
+    seen.freeze_statistics()
+    return Seen(seen, regions)

@@ -76,6 +76,13 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
 
 
+def check_choices(**chosen: tuple[str, tuple[str, ...]]) -> None:
+    """One clear line for a word that is not one of an argument's choices."""
+    for name, (value, known) in chosen.items():
+        if value not in known:
+            raise BadInput(f"{name}={value}: {', '.join(known[:-1])} or {known[-1]}")
+
+
 def method(name: str) -> Method:
     """The method of that name."""
     from matchlight.methods import RECIPES

@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported, by whatever imports it
+
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 

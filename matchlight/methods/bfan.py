@@ -17,9 +17,9 @@ from torch import Tensor
 from matchlight.attention import CrossAttention, Meeting, attention, cosines
 from matchlight.core import Embedding, Recipe, Sizes
 from matchlight.layers import masked_mean
-from matchlight.methods.scan import COCO, SMALL, assemble, check, fragments, read_encoders
+from matchlight.methods.scan import COCO, SMALL, assemble, fragments, read_encoders
 from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method
+from matchlight.recipes import Foreign, Method, check_choices
 
 FOCALS = ("equal", "prob")
 
@@ -93,7 +93,7 @@ def recipe(
     select: str = "best",
 ) -> Recipe:
     """BFAN with one kind of focus; the paper's best figures average the scores of an `equal` and a `prob` model."""
-    check(focal=(focal, FOCALS))
+    check_choices(focal=(focal, FOCALS))
     return assemble(
         fragments(sizes, dim, word_dim, image_norm=image_norm, text_norm=text_norm),
         partial(FocalAttention, focal=focal, temperature=temperature, precise=precise),

@@ -27,14 +27,13 @@ from matchlight.methods.scan import (
     SMALL,
     WORDS,
     assemble,
-    check,
     fragments,
     plain_projection,
     shared_arguments,
     shared_sizes,
 )
 from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, renamed
+from matchlight.recipes import Foreign, Method, check_choices, renamed
 
 MODES = {"text": ("t2i",), "image": ("i2t",), "full": ("t2i", "i2t")}
 
@@ -147,7 +146,7 @@ def recipe(
     select: str = "best",
 ) -> Recipe:
     """IMRAM: `mode=text` refines words, `image` regions, `full` both; `renormalise` keeps queries of unit length."""
-    check(mode=(mode, tuple(MODES)))
+    check_choices(mode=(mode, tuple(MODES)))
     if steps < 1:
         raise BadInput(f"steps={steps}: at least 1 look is needed")
     similarity = partial(

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from matchlight import kernels
 from matchlight.attention import AGGREGATES, NORMS, CrossAttention, Meeting, attention, combined, cosines
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Similarity, Sizes
-from matchlight.encoders import Words, gru_names
+from matchlight.augment import changed
+from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Recipe, Similarity, Sizes
+from matchlight.encoders import Words, from_pixels, gru_names
 from matchlight.layers import glorot, unit
-from matchlight.methods.vse import changed, from_pixels, groups, staircase
 from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, renamed
+from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.schedules import groups, staircase
 from matchlight.strategies import Plain, WarmUp
 
 # ---- encoders: BFAN and IMRAM have the same -------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def recipe(
     select: str = "best",
 ) -> Recipe:
     """SCAN; `temperature` and `sharpness` (lambda 1 and 2) are the paper's for the direction unless given."""
-    check(direction=(direction, ("t2i", "i2t")), aggregate=(aggregate, AGGREGATES), norm=(norm, NORMS))
+    check_choices(direction=(direction, ("t2i", "i2t")), aggregate=(aggregate, AGGREGATES), norm=(norm, NORMS))
     usual = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}[direction]
     similarity = partial(
         StackedCrossAttention,
@@ -137,13 +138,6 @@ def recipe(
 # ---- what BFAN and IMRAM share --------------------------------------------------------------------------------------
 
 Encoders = Callable[[], dict[str, nn.Module]]
-
-
-def check(**chosen: tuple[str, tuple[str, ...]]) -> None:
-    """One clear line for a word that is not one of an argument's choices."""
-    for name, (value, known) in chosen.items():
-        if value not in known:
-            raise BadInput(f"{name}={value}: {', '.join(known[:-1])} or {known[-1]}")
 
 
 def fragments(

@@ -21,10 +21,10 @@ from matchlight.core import IMAGE, TEXT, BadInput, Matcher, Objective, Recipe, S
 from matchlight.encoders import gru_names
 from matchlight.methods.similarity_heads import Filter, Reason
 from matchlight.methods.similarity_vectors import SimilarityVectors
-from matchlight.methods.vse import staircase
 from matchlight.methods.whole_vectors import Regions, WordStates
 from matchlight.objectives import Hinge
 from matchlight.recipes import Foreign, Method, renamed
+from matchlight.schedules import staircase
 from matchlight.strategies import Apart, Plain, WarmUp
 
 # ---- recipes ---------------------------------------------------------------------------------------------------------

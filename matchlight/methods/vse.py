@@ -12,7 +12,6 @@ robust methods build on.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,13 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from matchlight.augment import crop_flip_colour, drop_regions
-from matchlight.augment import drop_words as lose_words
+from matchlight.augment import changed, drop_regions
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Recipe, Sizes
-from matchlight.encoders import Seen, Words, gru_names, last_state, lengths
+from matchlight.encoders import LastState, Words, from_pixels, gru_names, lengths
 from matchlight.layers import GeneralizedPooling, Residual, glorot, masked_mean, top_mean, unit
 from matchlight.objectives import Hinge, Probable
-from matchlight.recipes import Foreign, Method, renamed
+from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.schedules import groups, one_cycle, released, staircase, step_down
 from matchlight.similarity import Dot, Order
 from matchlight.strategies import Plain, WarmUp
 
@@ -48,21 +47,6 @@ class OneVector(nn.Module):
         x = items.x if items.x.dim() == 2 else masked_mean(items.x, items.mask)
         out = self.fc(x)
         out = unit(out, eps=self.eps) if self.unit_length else out
-        return Embedding((out.abs() if self.absolute else out)[:, None])
-
-
-class LastState(nn.Module):
-    """A caption as the state of its GRU at the last word, of unit length."""
-
-    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, layers: int, absolute: bool, eps: float):
-        super().__init__()
-        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False, layers=layers)
-        self.eps = eps
-        self.absolute = absolute
-
-    def forward(self, items: Items) -> Embedding:
-        """(N, 1, dim)."""
-        out = unit(last_state(self.words(items), items), eps=self.eps)
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
@@ -91,8 +75,7 @@ def plus_plus(
     select: str = "best",
 ) -> Recipe:
     """VSE++ (`hardest=false` is VSE0; `measure=order absolute=true` gives order embeddings)."""
-    if measure not in ("cosine", "order"):
-        raise BadInput(f"measure={measure}: cosine or order")
+    check_choices(measure=(measure, ("cosine", "order")))
 
     def matcher() -> Matcher:
         image = OneVector(sizes.image_dim, dim, unit_length=unit_length, absolute=absolute, eps=eps)
@@ -193,7 +176,8 @@ def infinity(
     validate_every: int = 1,
 ) -> Recipe:
     """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
-    check_choices(loss=loss, pooling=pooling, schedule=schedule, words=words)
+    check_choices(loss=(loss, ("hinge", *Probable.kinds)), pooling=(pooling, ("gpo", "top")))
+    check_choices(schedule=(schedule, ("drop", "cycle")), words=(words, ("mixed", "zero")))
 
     def matcher() -> Matcher:
         image = PooledRegions(
@@ -229,75 +213,6 @@ def infinity(
         validate_every=validate_every,
         augment=partial(changed, p=drop_words, mode=words, vocabulary=sizes.vocabulary, pixels=finetune),
     )
-
-
-# ---- what both share -------------------------------------------------------------------------------------------------
-
-
-def check_choices(**chosen: str) -> None:
-    """One clear line for a word that is not one of an argument's choices."""
-    known = {
-        "loss": ("hinge", *Probable.kinds),
-        "pooling": ("gpo", "top"),
-        "schedule": ("drop", "cycle"),
-        "words": ("mixed", "zero"),
-    }
-    for name, value in chosen.items():
-        if value not in known[name]:
-            raise BadInput(f"{name}={value}: {' or '.join(known[name])}")
-
-
-def from_pixels(regions: nn.Module, name: str) -> Seen:
-    """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
-    from matchlight.features import backbone
-
-    seen = backbone(name)
-    seen.freeze_statistics()
-    return Seen(seen, regions)
-
-
-def changed(side: str, items: Items, seed: int, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
-    """Training only: pixels are cropped, flipped and lit anew, words masked, replaced or dropped."""
-    if side == IMAGE:
-        return crop_flip_colour(items, seed=seed) if pixels else items
-    word = vocabulary if mode == "mixed" else 0
-    return lose_words(items, seed=seed, p=p, mode=mode, word=word, vocabulary=vocabulary) if p else items
-
-
-def groups(
-    matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float
-) -> list[dict[str, Any]]:
-    """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
-    slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
-    rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
-    heads = {"name": "heads", "params": rest, "lr": rate, "weight_decay": decay}
-    return [heads] + (
-        [{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else []
-    )
-
-
-def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:
-    """A tenth of the rate again after each `every` epochs."""
-    return 0.1 ** (epoch // every)
-
-
-def step_down(epoch: int, step: int, steps: int, *, at: int) -> float:
-    """A tenth of the rate, once, from epoch `at` on."""
-    return 0.1 if epoch >= at else 1.0
-
-
-def one_cycle(epoch: int, step: int, steps: int, *, epochs: int, rise: float = 0.2, start: float = 0.04) -> float:
-    """Up along a cosine during the first part of training, then down to nothing."""
-    done = (epoch * steps + step) / max(1, epochs * steps)
-    if done < rise:
-        return start + (1 - start) * (1 - math.cos(math.pi * done / rise)) / 2
-    return (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
-
-
-def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
-    """The backbone waits `frozen` epochs until the heads know what to ask of it."""
-    factor = rates(epoch, step, steps)
-    return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------

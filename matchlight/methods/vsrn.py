@@ -18,12 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Phase, Recipe, Sizes
+from matchlight.encoders import LastState, from_pixels
 from matchlight.layers import BatchNorm, glorot, unit
 from matchlight.methods.captioning import Captioner, Described, in_order
-from matchlight.methods.vse import WORDS, LastState, changed, from_pixels, groups, staircase
+from matchlight.methods.vse import WORDS
 from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, renamed
+from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.schedules import groups, staircase
 from matchlight.similarity import Dot
 from matchlight.strategies import Plain
 
@@ -140,8 +143,7 @@ def recipe(
     select: str = "best",
 ) -> Recipe:
     """VSRN (`caption_weight=0` leaves the captioning branch out)."""
-    if variant not in ("coco", "f30k"):
-        raise BadInput(f"variant={variant}: coco or f30k")
+    check_choices(variant=(variant, ("coco", "f30k")))
     if max_len < 2:
         raise BadInput(f"max_len={max_len}: a caption to write has 2 words at least")
     if sizes.image == "vector":

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from matchlight import schedules
 from matchlight.core import IMAGE, TEXT, BadInput, Items, Sizes
 from matchlight.encode import encode
+from matchlight.encoders import LastState
 from matchlight.evaluation import evaluate, split_scores
 from matchlight.layers import masked_mean
 from matchlight.methods import vse
@@ -65,7 +67,7 @@ def test_the_report_of_an_imported_run_is_the_recorded_one(parity: Path, tmp_pat
 
 def test_a_caption_is_its_state_at_the_last_word() -> None:
     torch.manual_seed(0)
-    encoder = vse.LastState(12, 5, word_dim=4, layers=1, absolute=False, eps=1e-8)
+    encoder = LastState(12, 5, word_dim=4, layers=1, absolute=False, eps=1e-8)
     tokens = torch.tensor([[1, 5, 2, 0, 0]])
     items = Items(tokens, tokens > 0, torch.arange(1), {"length": torch.tensor([3])})
     _, state = encoder.words.ahead(encoder.words.embed(tokens[:, :3]))
@@ -87,8 +89,8 @@ def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
 
 
 def test_rates_follow_their_papers() -> None:
-    assert [vse.staircase(e, 0, 1, every=15) for e in (0, 14, 15, 30)] == pytest.approx([1, 1, 0.1, 0.01])
-    assert [vse.step_down(e, 0, 1, at=15) for e in (14, 15, 24)] == [1.0, 0.1, 0.1]
-    cycle = [vse.one_cycle(0, s, 100, epochs=1) for s in range(100)]
+    assert [schedules.staircase(e, 0, 1, every=15) for e in (0, 14, 15, 30)] == pytest.approx([1, 1, 0.1, 0.01])
+    assert [schedules.step_down(e, 0, 1, at=15) for e in (14, 15, 24)] == [1.0, 0.1, 0.1]
+    cycle = [schedules.one_cycle(0, s, 100, epochs=1) for s in range(100)]
     assert max(cycle) == pytest.approx(1.0) and cycle[0] < 0.05 and cycle[-1] < 0.01
-    assert vse.released(0, 0, 1, rates=lambda *a: 1.0, frozen=1)["backbone"] == 0
+    assert schedules.released(0, 0, 1, rates=lambda *a: 1.0, frozen=1)["backbone"] == 0

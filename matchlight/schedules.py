@@ -1,0 +1,44 @@
+"""Parameter groups and how their rates change: the papers' schedules, and a cycle of our own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from matchlight.core import Matcher, Objective
+
+
+def groups(
+    matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float
+) -> list[dict[str, Any]]:
+    """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
+    slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
+    rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
+    heads = {"name": "heads", "params": rest, "lr": rate, "weight_decay": decay}
+    return [heads] + (
+        [{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else []
+    )
+
+
+def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:
+    """A tenth of the rate again after each `every` epochs."""
+    return 0.1 ** (epoch // every)
+
+
+def step_down(epoch: int, step: int, steps: int, *, at: int) -> float:
+    """A tenth of the rate, once, from epoch `at` on."""
+    return 0.1 if epoch >= at else 1.0
+
+
+def one_cycle(epoch: int, step: int, steps: int, *, epochs: int, rise: float = 0.2, start: float = 0.04) -> float:
+    """Up along a cosine during the first part of training, then down to nothing."""
+    done = (epoch * steps + step) / max(1, epochs * steps)
+    if done < rise:
+        return start + (1 - start) * (1 - math.cos(math.pi * done / rise)) / 2
+    return (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+
+
+def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
+    """The backbone waits `frozen` epochs until the heads know what to ask of it."""
+    factor = rates(epoch, step, steps)
+    return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
