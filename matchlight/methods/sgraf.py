@@ -263,7 +263,8 @@ def read_ncr(file: dict[str, Any]) -> list[Foreign]:
     return [Foreign({**found.arguments, "scorer": kind}, found.sizes, found.weights) for kind, found in both]
 
 
-SMALL = {"dim": 256, "sim_dim": 64, "word_dim": 128, "batch": 64, "epochs": 8, "rate": 1e-3, "decay_every": 6}
+SMALL = {"dim": 128, "sim_dim": 32, "word_dim": 128, "dropout": 0.1, "hardest": False}
+SMALL |= {"batch": 64, "epochs": 8, "rate": 1e-3, "decay_every": 20}  # hard negatives need far more steps than these
 PAPER = "Similarity Reasoning and Filtration for Image-Text Matching (AAAI 2021)"
 COCO = {"epochs": 20, "decay_every": 10}
 
@@ -273,7 +274,7 @@ METHODS = [
         sgr,
         paper=f"SGR: {PAPER}",
         needs=("pairs", "regions"),
-        small={**SMALL},
+        small=SMALL,
         presets={"f30k": {"epochs": 40, "decay_every": 30}, "coco": COCO},
         reader=partial(read_one, wanted="sgr"),
     ),
@@ -282,7 +283,7 @@ METHODS = [
         saf,
         paper=f"SAF: {PAPER}",
         needs=("pairs", "regions"),
-        small={**SMALL},
+        small=SMALL,
         presets={"f30k": {"epochs": 30, "decay_every": 20}, "coco": COCO},
         reader=partial(read_one, wanted="saf"),
     ),
@@ -291,7 +292,7 @@ METHODS = [
         sgraf,
         paper=PAPER,
         needs=("pairs", "regions"),
-        small={**SMALL, "saf_epochs": 0, "saf_decay_every": 6},
+        small={**SMALL, "saf_epochs": 0},
         presets={
             "f30k": {"epochs": 40, "decay_every": 30, "saf_epochs": 30, "saf_decay_every": 20},
             "coco": {**COCO, "saf_epochs": 20, "saf_decay_every": 10},
