@@ -137,6 +137,8 @@ def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
     assert columns.image is not None
     image = schema.field(columns.image)
     embedded = not pa.types.is_string(image.type) and not pa.types.is_large_string(image.type)
+    if embedded and not _holds_bytes(image.type):
+        raise BadInput(f"{file}: column {image.name} holds {image.type}; file names or the pictures' bytes would do")
     wanted = [schema.names[place] for place in _others(columns)]
     if pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0:
         wanted.append(f"{image.name}.path")
@@ -144,6 +146,15 @@ def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
         wanted.append(image.name)
     ours = OURS in (schema.metadata or {})
     return image.name, embedded, _entries(opened, file, columns, schema.names, wanted, embedded and not ours)
+
+
+def _holds_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        place = kind.get_field_index("bytes")
+        return place >= 0 and _holds_bytes(kind.field(place).type)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def _others(columns: Columns) -> list[int]:

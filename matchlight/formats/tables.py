@@ -67,7 +67,8 @@ def recognised(path: Path) -> bool:
     """True if the file's first line is a header we know."""
     with open(path, "rb") as file:
         line = file.readline(1 << 16)
-    return known_header(line.decode("utf-8-sig", "replace").rstrip("\r\n")) is not None
+    first = re.split(rb"[\r\n]", line, maxsplit=1)[0]  # old Mac files end their lines with \r alone
+    return known_header(first.decode("utf-8-sig", "replace")) is not None
 
 
 def find(folder: Path) -> Path | None:
