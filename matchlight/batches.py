@@ -16,8 +16,6 @@ from matchlight.core import IMAGE, TEXT, Batch, Items
 from matchlight.pairs import FeatureSource, Pairs
 from matchlight.text import Captions
 
-Companions = Callable[[np.ndarray, np.random.Generator], dict[str, np.ndarray]]
-
 
 def seeded(*numbers: int) -> np.random.Generator:
     """A generator for one purpose: every draw follows from (seed, epoch, phase, step), never from what ran before."""
@@ -51,7 +49,11 @@ class Table:
         free, _ = torch.cuda.mem_get_info(self.device)
         if array.nbytes > free // 4:
             return None
-        return torch.cat([torch.from_numpy(np.array(part)).to(self.device) for part in np.array_split(array, 16)])
+        kind = torch.from_numpy(np.array(array[:0])).dtype
+        resident = torch.empty(array.shape, dtype=kind, device=self.device)  # filled in place: never there twice
+        for there, here in zip(resident.tensor_split(16), np.array_split(array, 16), strict=True):
+            there.copy_(torch.from_numpy(np.array(here)))
+        return resident
 
     @property
     def pixels(self) -> bool:
@@ -99,10 +101,13 @@ def collate(
 ) -> Batch:
     """A batch of these rows. Each picture is read once; `repeat` gives every pair its own copy, as the old code does.
 
+    So do batches of fewer pictures than processes: an encoder cannot be asked to read nothing.
     `more` names further (picture, caption) pairs to score; their items follow the batch's own on each side.
     """
     owners = table.pairs.picture[rows]
-    pictures, place = (owners, np.arange(len(rows))) if repeat else np.unique(owners, return_inverse=True)
+    pictures, place = np.unique(owners, return_inverse=True)
+    if repeat or len(pictures) < processes.world():
+        pictures, place = owners, np.arange(len(rows))
     links = {"positive": np.stack([place, np.arange(len(rows))], 1)}
     core = (len(pictures), len(rows))
     texts = rows
@@ -117,16 +122,22 @@ def collate(
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
 
 
-def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
-    """Shuffled rows in batches of `size`; a last batch of one pair (no negative, no variance) joins the one before.
+def fewest() -> int:
+    """The smallest batch that can be trained on."""
+    return max(2, processes.world())
 
+
+def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
+    """Shuffled rows in batches of `size`; a last batch too small to learn from joins the one before.
+
+    One pair has no negative and no variance, and every process needs a pair to read.
     `even` fills the last batch up with rows of the first, so that all batches have one size.
     """
-    order = rng.permutation(rows)
+    order, size = rng.permutation(rows), max(size, fewest())
     if even and len(order) > size:
         order = np.concatenate([order, order[: -len(order) % size]])
     parts = [order[start : start + size] for start in range(0, len(order), size)]
-    if len(parts) > 1 and len(parts[-1]) == 1:
+    if len(parts) > 1 and len(parts[-1]) < fewest():
         parts[-2:] = [np.concatenate(parts[-2:])]
     return parts
 

@@ -42,9 +42,13 @@ def read_json(path: Path, what: str) -> Any:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """A .npy file, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp.npy")
-    np.save(draft, array)
-    os.replace(draft, path)
+    try:
+        np.save(draft, array)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
@@ -57,10 +61,15 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
     """One safetensors file, flushed to the disk before it takes the place of the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    save_file(tensors, str(draft), metadata=metadata)
-    with open(draft, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        save_file(tensors, str(draft), metadata=metadata)
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except SafetensorError as problem:  # a full disk, most likely: safetensors has no OSError
+        raise BadInput(f"{path}: cannot be written: {problem}") from None
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None) -> None:

@@ -44,7 +44,11 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> di
     arrays: dict[str, Any] = {**_arrays("image", images), **_arrays("text", texts)}
     arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
     arrays["names"] = np.array([pairs.names[i] for i in pictures])
+    out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(f".{out.name}.{os.getpid()}.tmp.npz")
-    np.savez(draft, **arrays)
-    os.replace(draft, out)
+    try:
+        np.savez(draft, **arrays)
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
     return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}

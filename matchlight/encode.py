@@ -7,7 +7,7 @@ import torch
 
 from matchlight.batches import Table, ahead
 from matchlight.console import track
-from matchlight.core import IMAGE, TEXT, Embeddings, Matcher, concatenate
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher, concatenate
 
 
 def _order(table: Table, side: str, index: np.ndarray, *, keep: bool) -> np.ndarray:
@@ -30,6 +30,8 @@ def encode(
     quiet: bool = True,
 ) -> Embeddings:
     """Embeddings of these places of one side, in this order, in eval mode and full precision."""
+    if not len(index):
+        raise BadInput(f"{table.pairs.root}: there are no {'captions' if side == TEXT else 'pictures'} to encode")
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
     home = where if keep_on_device else torch.device("cpu")
     order = _order(table, side, index, keep=matcher.depends_on_padding)

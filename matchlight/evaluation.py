@@ -72,6 +72,8 @@ def evaluate_file(path: str | Path, pairs: Pairs, split: str = "test", **options
         raise BadInput(f"{path}: no such file; --from-scores reads a .npy matrix of (pictures, captions)") from None
     except (ValueError, EOFError, OSError) as problem:
         raise BadInput(f"{path}: not a readable .npy matrix: {problem}") from None
+    if not isinstance(matrix, np.ndarray):
+        raise BadInput(f"{path}: an archive of arrays; --from-scores reads one .npy matrix of (pictures, captions)")
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise BadInput(
             f"{path}: {matrix.dtype} of shape {matrix.shape}; a numeric (pictures, captions) matrix is needed"

@@ -49,7 +49,10 @@ def _member(foreign: Foreign, chosen: Method, path: Path) -> tuple[Matcher, Size
 
 
 def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
-    problems = matcher.load_state_dict(foreign.weights, strict=False)
+    try:
+        problems = matcher.load_state_dict(foreign.weights, strict=False)
+    except RuntimeError as problem:  # a shape that does not fit
+        raise BadInput(f"{path}: {str(problem).splitlines()[-1].strip()}") from None
     missing = [key for key in problems.missing_keys if not key.endswith("num_batches_tracked")]
     if missing or problems.unexpected_keys:
         odd = (missing or problems.unexpected_keys)[0]

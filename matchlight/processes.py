@@ -100,14 +100,16 @@ def gather_embeddings(embedding: Embeddings) -> Embeddings:
         return Parts(gather_embeddings(part) for part in tuple.__iter__(embedding))  # type: ignore[misc]
     seen = _numbers([len(embedding), embedding.vectors.shape[1]], embedding.vectors.device)
     sizes, wide = [count for count, _ in seen], max(width for _, width in seen)
-    own = embedding.vectors.shape[1]
+    own, device = embedding.vectors.shape[1], embedding.vectors.device
 
-    def whole(x: Tensor) -> Tensor:
-        if x.dim() > 1 and x.shape[1] == own and own < wide:
-            x = torch.cat([x, x.new_zeros(len(x), wide - own, *x.shape[2:])], 1)
-        return gather(x.to(embedding.vectors.device), sizes).to(x.device)  # lengths of captions stay on the CPU
+    def whole(x: Tensor, *, follows: bool = True) -> Tensor:
+        x = pad_sets([x], wide)[0] if follows else x
+        return gather(x.to(device), sizes).to(x.device)  # lengths of captions stay on the CPU
 
-    return embedding.map(whole) if isinstance(embedding, Embedding) else embedding
+    mask = None if embedding.mask is None else whole(embedding.mask)
+    # extras with two axes are one vector an item; those with more may follow the sets
+    extra = {k: whole(v, follows=v.dim() > 2 and v.shape[1] == own) for k, v in embedding.extra.items()}
+    return Embedding(whole(embedding.vectors), mask, extra)
 
 
 def gather_items(items: Items) -> Items:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from typing import Any
 from matchlight.core import BadInput, Recipe
 
 ON, OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+SHARES = {"caption_dropout", "drop_regions", "drop_words", "dropout", "ema"}
+LEAST = {"batch": 2, "drop_epoch": 0, "freeze_epochs": 0, "saf_epochs": 0, "warm": 0}  # other whole numbers: 1
+WORDS = {"select": ("best", "noisy", "last"), "siblings": ("masked", "negatives")}
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,22 @@ def _plain(value: Any, kind: Any) -> Any:
     return kind(value)
 
 
+def check_range(name: str, value: Any) -> None:
+    """One clear line for a number no method can use: nan, batch=0, dropout=3."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if isinstance(value, int) and name not in SHARES:
+        least = LEAST.get(name, 1)
+        if value < least:
+            raise BadInput(f"{name}={value}: {name} must be at least {least}")
+    elif not math.isfinite(value):
+        raise BadInput(f"{name}={value}: {name} must be a finite number")
+    elif name in SHARES and not 0 <= value < 1:
+        raise BadInput(f"{name}={value}: {name} must be from 0 to below 1")
+    elif name == "rate" and value <= 0:
+        raise BadInput(f"{name}={value}: {name} must be above 0")
+
+
 def parse(words: list[str]) -> dict[str, str]:
     """`name=value` words of a command line as a dict."""
     out: dict[str, str] = {}
@@ -136,25 +156,33 @@ def arguments(chosen: Method, given: dict[str, Any], *, pairs: int, device: str)
     for name in given:
         if name not in known:
             raise BadInput(f"{chosen.name} takes no argument {name!r}; {nearest(name, [*known, 'preset'])}")
-    taken, base = _preset(chosen, preset, pairs=pairs, device=device)
     named = {name: convert(name, value, chosen.types[name]) for name, value in given.items()}
+    _check_values(named)
+    taken, base = _preset(chosen, preset, pairs=pairs, device=device, batch=named.get("batch"))
     return {**known, **base, **named}, taken
 
 
-def _preset(chosen: Method, preset: str, *, pairs: int, device: str) -> tuple[str, dict[str, Any]]:
+def _check_values(named: dict[str, Any]) -> None:
+    """Values that every method reads alike: told before anything slow begins."""
+    for name, value in named.items():
+        check_range(name, value)
+    check_choices(**{name: (named[name], known) for name, known in WORDS.items() if name in named})
+
+
+def _preset(chosen: Method, preset: str, *, pairs: int, device: str, batch: int | None) -> tuple[str, dict[str, Any]]:
     options = {"paper": {}, "small": chosen.small, **chosen.presets}
     if preset == "auto":
-        return _auto(chosen, pairs=pairs, device=device)
+        return _auto(chosen, pairs=pairs, device=device, batch=batch)
     if preset not in options:
         raise BadInput(f"preset={preset}: {nearest(preset, ['auto', *options])}")
     return preset, options[preset]
 
 
-def _auto(chosen: Method, *, pairs: int, device: str) -> tuple[str, dict[str, Any]]:
+def _auto(chosen: Method, *, pairs: int, device: str, batch: int | None) -> tuple[str, dict[str, Any]]:
     """Small sizes on a CPU or for little data, the paper's on a GPU; more epochs where an epoch is few steps."""
     small = device == "cpu" or pairs < 2000
     base = dict(chosen.small) if small else {}
-    batch = base.get("batch", chosen.defaults.get("batch", 128))
+    batch = batch or base.get("batch", chosen.defaults.get("batch", 128))
     steps = max(1, -(-pairs // batch))
     wanted = chosen.small.get("epochs", 12) if small else chosen.defaults["epochs"]
     budget = 600 if small else 60000  # steps: what two cores do in a few minutes, a GPU in an hour

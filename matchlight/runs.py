@@ -50,14 +50,22 @@ class Run:
         if not (folder / "recipe.json").is_file():
             raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
         info = checkpoints.read_json(folder / "recipe.json", "a run's recipe")
+        try:
+            matcher = _rebuild(folder, info).to(pick_device(device)).eval()
+            reads_words = info["sizes"]["vocabulary"] > 0
+        except (KeyError, TypeError) as problem:
+            raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it ({problem})") from None
         words = folder / "vocab.json"
-        vocabulary = Vocabulary.load(words) if words.exists() else None
-        matcher = _rebuild(folder, info).to(pick_device(device)).eval()
-        return Run(folder, info, matcher, vocabulary)
+        if reads_words and not words.exists():  # with other words the model would read nonsense
+            raise BadInput(f"{words}: no such file; this run cannot read captions without its own words")
+        return Run(folder, info, matcher, Vocabulary.load(words) if reads_words else None)
 
     def inputs(self, pairs: Pairs) -> Inputs:
         """New data, read the way this model was trained to read it."""
-        view = self.info["view"]
+        view, vectors = self.info["view"], 0 if pairs.text_features is None else pairs.text_features.shape[1]
+        if vectors != (trained := self.info["sizes"].get("text_dim", 0)):
+            kinds = [f"text vectors of {dim}" if dim else "words" for dim in (vectors, trained)]
+            raise BadInput(f"{pairs.root}: captions are {kinds[0]}, {self.folder} was trained on {kinds[1]}")
         ready = prepare(pairs, view, device=self.device, vocabulary=self.vocabulary)
         wanted, found = self.info["sizes"]["image_dim"], ready.sizes.image_dim
         if wanted != found:
@@ -143,21 +151,27 @@ def _describe(
     }
 
 
-def _claim(folder: Path, info: dict[str, Any], *, resume: bool) -> None:
-    """Make the run folder ours; one that holds a run is only touched with --resume, and only if it is the same run."""
-    path = folder / "recipe.json"
-    if path.exists():
+def _check_free(folder: Path, *, resume: bool) -> None:
+    """Say before anything slow that a folder is taken: one that holds a run is only touched with --resume."""
+    if (folder / "recipe.json").exists():
         if not resume:
             raise BadInput(f"{folder} already holds a run; --resume goes on with it, another -o starts a new one")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: not empty and not a run; choose another -o")
+
+
+def _claim(folder: Path, info: dict[str, Any]) -> None:
+    """Make the run folder ours; a run that is in it must be the same run."""
+    path = folder / "recipe.json"
+    if path.exists():
         old = checkpoints.read_json(path, "a run's recipe")
-        differs = [key for key in ("name", "arguments", "sizes", "seed", "data") if old.get(key) != info[key]]
+        same = ("name", "arguments", "sizes", "view", "seed", "data")
+        differs = [key for key in same if old.get(key) != info[key]]
         if differs:
             raise BadInput(
                 f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o"
             )
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder}: not empty and not a run; choose another -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoints.write_json(path, info)
@@ -196,24 +210,20 @@ def train(
     """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
     chosen = method(name)
     where = start_processes(pick_device(device))
+    precision = pick_precision(precision, where)
     if "train" not in pairs.split_names:
         raise BadInput(
             f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
         )
     given, taken = arguments(chosen, overrides, pairs=len(pairs.rows("train")), device=where.type)
     check_needs(chosen, pairs)
-    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="matchlight-"))
-    view = view_of(given, pooled=chosen.pooled, pairs=pairs)
-    inputs = prepare(pairs, view, device=where, vocabulary=start.vocabulary if start else None)
-    recipe = chosen.build(inputs.sizes, **given)
-    precision = pick_precision(precision, where)
-    info = _describe(chosen, taken, given, inputs, pairs, seed=seed, precision=precision, notes=recipe.notes)
+    folder = Path(out if out is not None else processes.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if processes.rank() == 0:
-        _claim(folder, info, resume=resume)
-        _keep_words(folder, inputs, pairs)
-        passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
-        say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
-    processes.barrier()
+        _check_free(folder, resume=resume)
+    view = view_of(given, pooled=chosen.pooled, pairs=pairs)
+    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
+    recipe = chosen.build(inputs.sizes, **given)
+    info = _describe(chosen, taken, given, inputs, pairs, seed=seed, precision=precision, notes=recipe.notes)
     trainer = Trainer(
         folder,
         recipe,
@@ -224,8 +234,16 @@ def train(
         save_minutes=save_minutes,
         board=tensorboard,
     )
-    if not (resume and trainer.resume()) and start is not None:
+    if start is not None:
         _borrow(trainer, start)
+    if processes.rank() == 0:  # last of all that can be refused: what was refused leaves no folder behind
+        _claim(folder, info)
+        _keep_words(folder, inputs, pairs)
+        passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
+        say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
+    processes.barrier()
+    if resume:
+        trainer.resume()
     trainer.fit()
     return Run.load(folder, device=where.type)
 
@@ -236,6 +254,14 @@ def check_needs(chosen: Method, pairs: Pairs) -> None:
         raise BadInput(f"{chosen.name} learns from labels, and {pairs.root} has none")
     if "pairs" in chosen.needs and pairs.text_features is not None:
         raise BadInput(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+
+
+def _words(folder: Path, start: Run | None, *, resume: bool) -> Vocabulary | None:
+    """The words to read captions with: those of the run that goes on, else of the run it starts from, else new ones."""
+    kept = folder / "vocab.json"
+    if resume and kept.exists() and (folder / "recipe.json").exists():
+        return Vocabulary.load(kept)
+    return start.vocabulary if start else None
 
 
 def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:

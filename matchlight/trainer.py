@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from matchlight import checkpoints, processes
-from matchlight.batches import ahead, collate, plan, seeded
+from matchlight.batches import ahead, collate, fewest, plan, seeded
 from matchlight.console import progress, say
 from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
 from matchlight.encode import encode_both
@@ -65,7 +65,8 @@ class Trainer:
         self.waited = 0
         self.saved_at, self.save_cost = time.monotonic(), 0.0  # small models are saved often, large ones seldom
         self.writer = checkpoints.Writer()
-        self.board = _board(folder) if board and self.chief else None
+        self.board_of = _board() if board and self.chief else None
+        self.board: Any = None
 
     @property
     def chief(self) -> bool:
@@ -75,16 +76,15 @@ class Trainer:
     def _divide(self) -> tuple[np.ndarray, np.ndarray]:
         """Training rows, and rows to choose by: the val split, or training pictures held out as noisy as they are."""
         rows = self.table.rows("train")
-        if len(rows) < 2:
-            raise BadInput(
-                f"{self.pairs.root}: the train split has {len(rows)} usable pairs; training needs at least 2"
-            )
-        if self.recipe.select == "noisy":
+        held = self.table.rows("val") if "val" in self.pairs.split_names else rows[:0]
+        if self.recipe.select == "noisy" and len(rows):
             pictures = np.unique(self.pairs.picture[rows])
             aside = seeded(self.seed, 77).choice(pictures, max(1, round(HELD_OUT * len(pictures))), replace=False)
             out = np.isin(self.pairs.picture[rows], aside)
-            return rows[~out], rows[out]
-        held = self.table.rows("val") if "val" in self.pairs.split_names else rows[:0]
+            rows, held = rows[~out], rows[out]
+        if len(rows) < fewest():
+            found = f"the train split has {len(rows)} usable pairs{' after holding some out' if len(held) else ''}"
+            raise BadInput(f"{self.pairs.root}: {found}; training needs at least {fewest()}")
         first = np.unique(self.pairs.picture[held])[:MOST_VALIDATION]
         return rows, held[np.isin(self.pairs.picture[held], first)]
 
@@ -92,15 +92,17 @@ class Trainer:
 
     def fit(self) -> None:
         """All epochs that are left, then what a run leaves behind."""
+        if self.board_of is not None:
+            self.board = self.board_of(str(self.folder / "tensorboard"))
         try:
             with progress() as self.bar:
                 self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
                 while self.epoch < self.recipe.epochs and not self._patience_spent():
                     self._epoch()
+            if self.recipe.finish:
+                self.recipe.finish(self)
         finally:
             self.writer.flush()  # also after Ctrl-C: what was saved is on the disk
-        if self.recipe.finish:
-            self.recipe.finish(self)
         self._leave()
 
     def _patience_spent(self) -> bool:
@@ -134,16 +136,15 @@ class Trainer:
             if time.monotonic() - self.saved_at > min(60 * self.save_minutes, max(1.0, 100 * self.save_cost)):
                 self.save()
 
-    def _draw(self) -> int:
-        """The seed of everything random inside this step."""
-        numbers = (self.seed, self.epoch, self.phase, self.step, processes.rank())
+    def _draw(self, rank: int) -> int:
+        """The seed of everything random inside this step, for one process."""
+        numbers = (self.seed & 0xFFFFFFFF, self.epoch, self.phase, self.step, rank)
         return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
-        draw = self._draw()
-        torch.manual_seed(draw)
+        torch.manual_seed(self._draw(processes.rank()))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
-        batch = self._augmented(batch.to(self.device), draw)
+        batch = self._augmented(batch.to(self.device))
         if self.recipe.before_step:
             batch = self.recipe.before_step(self, phase, batch)
             network.matcher.train()
@@ -159,9 +160,10 @@ class Trainer:
         if scores.matrix is not None:
             self.seen.append((batch.row, evidence(scores.matrix, batch)))
 
-    def _augmented(self, batch: Batch, draw: int) -> Batch:
+    def _augmented(self, batch: Batch) -> Batch:
         if self.recipe.augment is None:
             return batch
+        draw = self._draw(0)  # by item, not by process: two processes change a picture as one would
         sides = {side: self.recipe.augment(side, items, draw) for side, items in batch.sides.items()}
         return Batch(sides, batch.links, batch.row, batch.extra, batch.core)
 
@@ -245,10 +247,14 @@ class Trainer:
     def save(self) -> None:
         """Everything needed to go on from this very step, in one file that is replaced whole."""
         began = time.monotonic()
-        if self.chief:
+        if self.chief and self._healthy():
             self._save()
         self.saved_at = time.monotonic()
         self.save_cost = self.saved_at - began
+
+    def _healthy(self) -> bool:
+        """A state that is lost already must not take the place of the last good one."""
+        return not self.losses or bool(torch.stack(self.losses).isfinite().all())
 
     def _save(self) -> None:
         place = {"epoch": self.epoch, "phase": self.phase, "step": self.step, "total_steps": self.total_steps}
@@ -308,9 +314,9 @@ class Trainer:
         processes.barrier()
 
 
-def _board(folder: Path) -> Any:
+def _board() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter

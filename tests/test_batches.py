@@ -42,6 +42,16 @@ def test_every_row_comes_once_and_no_batch_holds_one_pair() -> None:
     assert sorted(np.concatenate(parts).tolist()) == list(range(17)) and [len(p) for p in parts] == [8, 9]
 
 
+def test_every_process_gets_something_to_read(table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matchlight.processes.world", lambda: 4)
+    assert [len(p) for p in plan(np.arange(19), 8, seeded(0))] == [8, 11]
+    assert [len(p) for p in plan(np.arange(8), 2, seeded(0))] == [4, 4]
+    for rank in range(4):
+        monkeypatch.setattr("matchlight.processes.rank", lambda rank=rank: rank)
+        batch = collate(table, np.array([0, 1, 2, 3]))  # two pictures for four processes
+        assert len(batch.sides[IMAGE]) == len(batch.sides[TEXT]) == 1 and batch.core == (4, 4)
+
+
 def test_even_batches_all_have_one_size() -> None:
     parts = plan(np.arange(20), 8, seeded(0), even=True)
     assert [len(p) for p in parts] == [8, 8, 8] and set(np.concatenate(parts).tolist()) == set(range(20))

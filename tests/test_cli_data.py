@@ -136,8 +136,8 @@ def test_a_command_like_none_is_told_which_there_are(capsys: pytest.CaptureFixtu
         (["data", "scenes", "-o", "x", "--pictures", "0"], "--pictures"),
         (["data", "scenes", "-o", "x", "--size", "12"], "192x144"),
         (["data", "scenes", "-o", "x", "--size", "0x20"], "192x144"),
-        (["data", "noise", "x", "-o", "y"], "--mismatch or --labels"),
-        (["data", "noise", "x", "-o", "y", "--mismatch", "0.1", "--labels", "0.1"], "--mismatch or --labels"),
+        (["data", "noise", "x", "-o", "y"], "--mismatch, --labels or --index"),
+        (["data", "noise", "x", "-o", "y", "--mismatch", "0.1", "--labels", "0.1"], "--mismatch, --labels or --index"),
         (["data", "noise", "x", "-o", "y", "--mismatch", "0.1", "--kind", "symmetric"], "--kind"),
         (["data", "noise", "x", "-o", "y", "--labels", "0.1", "--per", "picture"], "--per"),
     ],
@@ -246,6 +246,18 @@ def test_noise_moves_exactly_the_asked_share_and_says_which(
     assert [row for row in range(16) if before[row] != after[row]] == sorted(truth["moved"])
     assert all(after[int(row)] == (before[int(row)][0], before[source][1]) for row, source in truth["source"].items())
     assert (tmp_path / "n" / "images" / "0.png").read_bytes() == (photos / "images" / "0.png").read_bytes()
+
+
+def test_noise_replays_an_index_file_that_others_share(
+    capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path
+) -> None:
+    index = np.arange(6).repeat(2)  # NCR's: the picture of each training caption
+    index[[0, 2]] = index[[2, 0]]
+    np.save(tmp_path / "index.npy", index)
+    assert run(capsys, "data", "noise", photos, "-o", tmp_path / "n", "--index", tmp_path / "index.npy")[0] == 0
+    assert json.loads((tmp_path / "n" / "truth.json").read_text())["moved"] == [0, 2]
+    np.save(tmp_path / "short.npy", index[:5])
+    assert "12" in refused(capsys, "data", "noise", photos, "-o", tmp_path / "m", "--index", tmp_path / "short.npy")
 
 
 def test_noise_takes_relevance_along_with_the_captions(

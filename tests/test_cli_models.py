@@ -28,14 +28,14 @@ def test_train_then_evaluate_then_embed(data: Path, tmp_path: Path, capsys: pyte
     small = ["preset=small", "epochs=1", "dim=8", "--device", "cpu"]
     assert main(["train", "vse++", "--data", str(data), "-o", run, *small, "--json"]) == 0
     assert json.loads(said(capsys)[0])["epoch"] == 0
-    scores = tmp_path / "s.npy"
+    scores = tmp_path / "new" / "s.npy"
     assert main(["evaluate", run, "--data", str(data), "--scores", str(scores), "--json"]) == 0
     report = json.loads(said(capsys)[0])
     assert set(report) >= {"i2t", "t2i", "rsum", "pictures", "captions"} and np.load(scores).dtype == np.float32
     assert main(["evaluate", "--from-scores", str(scores), "--data", str(data), "--json"]) == 0
     assert json.loads(said(capsys)[0]) == report
-    assert main(["embed", run, "--data", str(data), "-o", str(tmp_path / "v.npz"), "--json"]) == 0
-    vectors = np.load(tmp_path / "v.npz")
+    assert main(["embed", run, "--data", str(data), "-o", str(tmp_path / "more" / "v.npz"), "--json"]) == 0
+    vectors = np.load(tmp_path / "more" / "v.npz")
     assert vectors["image_vectors"].shape == (24, 1, 8) and vectors["picture"].tolist()[:4] == [0, 0, 1, 1]
 
 
@@ -46,6 +46,8 @@ def test_train_then_evaluate_then_embed(data: Path, tmp_path: Path, capsys: pyte
         (["train", "vse++", "epchs=1"], "epochs"),
         (["train", "vse++", "epochs=many"], "whole number"),
         (["train", "vse++", "epochs"], "name=value"),
+        (["train", "vse++", "epochs=0"], "at least 1"),
+        (["train", "vse++", "siblings=cousins"], "masked"),
         (["train", "vse++", "--device", "quantum"], "auto, cpu or cuda"),
         (["train", "vse++", "--precision", "fp8"], "bf16"),
         (["evaluate"], "--from-scores"),

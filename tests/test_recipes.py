@@ -27,6 +27,20 @@ def test_a_value_of_the_wrong_type_is_refused(word: str) -> None:
         arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("epochs=0", "at least 1"), ("batch=1", "at least 2"), ("dim=-4", "at least 1"), ("select=worst", "noisy")],
+)
+def test_a_value_that_nothing_can_be_trained_with_is_refused(word: str, hint: str) -> None:
+    with pytest.raises(BadInput, match=hint):
+        arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
+
+
+def test_auto_counts_the_steps_of_the_batches_that_were_asked_for() -> None:
+    given, _ = arguments(PLUS, {"batch": "32"}, pairs=4000, device="cpu")
+    assert given["epochs"] == 4  # 125 steps an epoch, 600 in all
+
+
 def test_an_override_must_be_name_equals_value() -> None:
     with pytest.raises(BadInput, match="name=value"):
         parse(["epochs"])

@@ -15,6 +15,7 @@ from matchlight.evaluation import split_scores
 from matchlight.methods import RECIPES
 from matchlight.prepare import prepare
 from matchlight.runs import Run, train
+from matchlight.text import Vocabulary
 from matchlight.trainer import Trainer
 from tests.tiny import tiny_pairs
 
@@ -108,6 +109,58 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
         run._close_epoch("train", 1.0)
 
 
+def test_a_lost_state_never_takes_the_place_of_a_good_one(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    run.losses = [torch.tensor(float("nan"))]
+    run.save()
+    run.writer.flush()
+    assert not (tmp_path / "run" / "state").exists()
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_averages_and_the_best_survive_a_kill(steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"epochs": 3, "ema": 0.9, "select": "noisy", "device": "cpu", "seed": -3, **TINY, "batch": 12}
+    whole = train("vse_infty", tiny_pairs(), tmp_path / "whole", **settings)
+    original, left = Trainer._step, [steps]
+
+    def dies(self: Trainer, *args: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        original(self, *args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_step", dies)
+        patch.setattr("matchlight.trainer.time.monotonic", iter(range(0, 10**6, 10)).__next__)  # a save at every step
+        train("vse_infty", tiny_pairs(), tmp_path / "cut", **settings)
+    cut = train("vse_infty", tiny_pairs(), tmp_path / "cut", resume=True, **settings)
+    for file in ("model.safetensors", "metrics.json", "evidence.npy"):
+        assert (cut.folder / file).read_bytes() == (whole.folder / file).read_bytes()
+
+
+def test_holding_rows_out_of_a_single_picture_leaves_nothing_to_learn_from(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="after holding some out"):
+        train("vse_infty", tiny_pairs(pictures=1, held=0), tmp_path / "run", device="cpu", select="noisy", **TINY)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_val_split_the_last_epoch_is_kept(tmp_path: Path) -> None:
+    train("vse_infty", tiny_pairs(held=0), tmp_path / "run", device="cpu", epochs=2, **TINY)
+    kept = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert kept["epoch"] == 1 and kept["val"] is None
+
+
+def test_a_resumed_run_keeps_the_words_it_began_with(tmp_path: Path) -> None:
+    small = {"device": "cpu", "epochs": 1, "preset": "small", "dim": 8}
+    first = train("vse++", tiny_pairs(), tmp_path / "a", **small)
+    words = {**first.vocabulary.ids}
+    words["zebra"] = words.pop("pig")
+    first.vocabulary = Vocabulary(words)
+    train("vse++", tiny_pairs(), tmp_path / "b", start=first, **small)
+    again = train("vse++", tiny_pairs(), tmp_path / "b", resume=True, **small)
+    assert again.vocabulary.ids == words
+
+
 def test_a_run_folder_is_not_overwritten(tmp_path: Path) -> None:
     train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
     with pytest.raises(BadInput, match="--resume"):
@@ -130,11 +183,12 @@ def test_resume_on_an_empty_folder_starts_afresh(tmp_path: Path) -> None:
 
 def test_a_run_may_start_from_another_runs_weights(tmp_path: Path) -> None:
     first = train("vse++", tiny_pairs(), tmp_path / "a", device="cpu", epochs=1, preset="small", dim=8)
-    frozen = {"epochs": 1, "preset": "small", "dim": 8, "rate": 0.0}
+    frozen = {"epochs": 1, "preset": "small", "dim": 8, "rate": 1e-12}
     second = train("vse++", tiny_pairs(), tmp_path / "b", device="cpu", start=first, **frozen)
     assert np.allclose(split_scores(first, tiny_pairs(), "test"), split_scores(second, tiny_pairs(), "test"))
     with pytest.raises(BadInput, match="do not fit"):
         train("vse++", tiny_pairs(), tmp_path / "c", device="cpu", start=first, epochs=1, preset="small", dim=16)
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_set_without_anything_to_learn_from_is_one_clear_line(tmp_path: Path) -> None:
@@ -147,9 +201,24 @@ def test_features_of_another_length_are_told_apart(tmp_path: Path) -> None:
     run = train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
     with pytest.raises(BadInput, match="trained on 12"):
         split_scores(run, tiny_pairs(dim=7), "test")
+    vectors = replace(tiny_pairs(), text_features=np.zeros((48, 5), dtype=np.float32))
+    with pytest.raises(BadInput, match="trained on words"):
+        split_scores(run, vectors, "test")
+    with pytest.raises(BadInput, match="no captions"):
+        split_scores(run, tiny_pairs().select(np.arange(24), np.arange(36)), "test")
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "."])
 def test_what_is_no_run_is_one_clear_line(folder: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run folder"):
         Run.load(tmp_path / folder)
+
+
+def test_a_run_without_its_words_or_with_a_broken_recipe_is_one_clear_line(tmp_path: Path) -> None:
+    run = train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    (run.folder / "vocab.json").unlink()
+    with pytest.raises(BadInput, match="own words"):
+        Run.load(run.folder, device="cpu")
+    (run.folder / "recipe.json").write_text('{"name": "vse++"}')
+    with pytest.raises(BadInput, match="not a recipe"):
+        Run.load(run.folder, device="cpu")

@@ -110,6 +110,9 @@ def noise(
         str | None, choice("--kind", ("symmetric", "asymmetric"), "How --labels flips; symmetric if not said.")
     ] = None,
     like: Annotated[str | None, choice("--like", ("ncr", "decl", "mrl"), "Replay a paper's own draw.")] = None,
+    index: Annotated[
+        Path | None, typer.Option("--index", help="Apply an index file that a paper's authors share (.npy or .json).")
+    ] = None,
     seed: Seed = 0,
     split: Annotated[str, typer.Option(help="The split to break.")] = "train",
     as_json: Json = False,
@@ -118,14 +121,16 @@ def noise(
 
     Example: matchlight data noise scenes -o noisy --mismatch 0.3 --seed 4
     """
-    _one_kind(mismatch, labels, per, kind)
+    _one_kind(mismatch, labels, index, per, kind)
     from matchlight import formats
     from matchlight import noise as noises
     from matchlight.formats.safe import new_folder
 
     pairs = formats.read(path)
     common: dict[str, Any] = {"seed": seed, "split": split, "like": like}
-    if mismatch is not None:
+    if index is not None:
+        broken, truth = noises.replay(pairs, index, split=split)
+    elif mismatch is not None:
         broken, truth = noises.mismatch(pairs, ratio=mismatch, per=per or "caption", **common)
     else:
         broken, truth = noises.flip_labels(pairs, ratio=labels or 0.0, kind=kind or "symmetric", **common)
@@ -197,9 +202,11 @@ def _extent(size: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _one_kind(mismatch: float | None, labels: float | None, per: str | None, kind: str | None) -> None:
-    if (mismatch is None) == (labels is None):
-        raise typer.BadParameter("give one of them, as in --mismatch 0.3", param_hint="--mismatch or --labels")
+def _one_kind(
+    mismatch: float | None, labels: float | None, index: Path | None, per: str | None, kind: str | None
+) -> None:
+    if sum(given is not None for given in (mismatch, labels, index)) != 1:
+        raise typer.BadParameter("give one of them, as in --mismatch 0.3", param_hint="--mismatch, --labels or --index")
     if kind and labels is None:
         raise typer.BadParameter("goes with --labels; --mismatch takes --per", param_hint="--kind")
     if per and mismatch is None:

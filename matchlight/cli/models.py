@@ -13,6 +13,8 @@ from matchlight.cli.output import emit, table
 PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels")
 Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
+OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
 
 
 def methods(json: Json = False) -> None:
@@ -45,7 +47,7 @@ def train(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="preset=auto|paper|small, name=value ...")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False,
@@ -63,7 +65,7 @@ def train(
     from matchlight.runs import Run
     from matchlight.runs import train as run_training
 
-    given = parse(overrides or [])
+    given = _arguments(parse(overrides or []))
     find(method)  # a mistyped name is told before anything slow is read
     source = Run.load(start, device="cpu") if start else None
     run = run_training(
@@ -80,6 +82,18 @@ def train(
         **given,
     )
     _finished(run, json=json)
+
+
+def _arguments(given: dict[str, str]) -> dict[str, str]:
+    """What was typed as name=value; an option typed that way, or a name of Python's own call, is told."""
+    from matchlight.core import BadInput
+
+    for name in given:
+        if (option := name.replace("_", "-")) in OPTIONS:
+            raise BadInput(f"{name}={given[name]}: {name} is an option, written --{option}")
+        if name in ("name", "pairs", "start"):
+            raise BadInput(f"{name}={given[name]}: no method takes an argument {name!r}")
+    return given
 
 
 def _finished(run: Any, *, json: bool) -> None:
@@ -124,6 +138,8 @@ def evaluate(
 
     if (run is None) == (from_scores is None):
         raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
+    if from_scores is not None and scores is not None:
+        raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
     if from_scores is not None:
         report = evaluate_file(from_scores, Pairs.read(data), split, protocol=protocol, ties=ties)
     else:
@@ -164,7 +180,7 @@ def embed(
 def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for everything the demo makes.")] = Path("demo"),
     pictures: Annotated[int, typer.Option(help="How many scenes to draw.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Draw scenes, break 30% of their training pairs, train on them and measure.
