@@ -43,17 +43,9 @@ class Table:
 
     def _make_resident(self) -> Tensor | None:
         """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
-        if self.device.type != "cuda" or not hasattr(self.images, "array"):
+        if self.device.type != "cuda":
             return None
-        array = self.images.array
-        free, _ = torch.cuda.mem_get_info(self.device)
-        if array.nbytes > free // 4:
-            return None
-        kind = torch.from_numpy(np.array(array[:0])).dtype
-        resident = torch.empty(array.shape, dtype=kind, device=self.device)  # filled in place: never there twice
-        for there, here in zip(resident.tensor_split(16), np.array_split(array, 16), strict=True):
-            there.copy_(torch.from_numpy(np.array(here)))
-        return resident
+        return moved_to(self.device, self.images, room=torch.cuda.mem_get_info(self.device)[0] // 4)
 
     @property
     def pixels(self) -> bool:
@@ -94,6 +86,21 @@ class Table:
         extra["length"] = torch.from_numpy(np.asarray(lengths, dtype=np.int64))
         mask = torch.arange(tokens.shape[1])[None] < extra["length"][:, None]
         return Items(torch.from_numpy(np.asarray(tokens, dtype=np.int64)), mask, place, extra)
+
+
+def moved_to(device: torch.device, images: FeatureSource, *, room: int) -> Tensor | None:
+    """All features as one tensor on a device, as finely as they are stored; None where they need more than `room`."""
+    array = getattr(images, "array", None)
+    first = images.gather(np.arange(1)) if array is None else array[:1]
+    kind = torch.from_numpy(np.array(first)).dtype
+    if int(np.prod(images.shape)) * kind.itemsize > room:
+        return None
+    whole = torch.empty(tuple(images.shape), dtype=kind, device=device)  # filled in place: never there twice
+    for start in range(0, len(images), 512):
+        part = np.arange(start, min(start + 512, len(images)))
+        rows = images.gather(part) if array is None else array[part[0] : part[-1] + 1]
+        whole[part[0] : part[-1] + 1] = torch.from_numpy(np.array(rows)).to(device)
+    return whole
 
 
 def collate(

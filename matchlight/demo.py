@@ -44,6 +44,13 @@ def _break(folder: Path, source: Path, *, seed: int) -> None:
     truth.save(folder / "truth.json")
 
 
+def _agree(path: Path, settings: dict[str, int]) -> None:
+    """A folder holds one demo: with other settings its finished steps must not be taken for this one's."""
+    if path.exists() and (old := checkpoints.read_json(path, "a demo's settings")) != settings:
+        raise BadInput(f"{path.parent} holds a demo with {old}; choose another -o for {settings}")
+    checkpoints.write_json(path, settings)
+
+
 def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any]:
     """Everything above into one folder; gives the test report beside what chance would reach."""
     from matchlight.evaluation import evaluate
@@ -51,6 +58,7 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
 
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: not a folder; choose another -o")
+    _agree(out / "settings.json", {"pictures": pictures, "seed": seed})
     began = time.monotonic()
     scenes = _step(out / "scenes", partial(_scenes, pictures=pictures, seed=seed))
     data = _step(out / "broken", partial(_break, source=scenes, seed=seed))

@@ -70,8 +70,8 @@ def evaluate_file(path: str | Path, pairs: Pairs, split: str = "test", **options
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; --from-scores reads a .npy matrix of (pictures, captions)") from None
-    except (ValueError, EOFError, OSError) as problem:
-        raise BadInput(f"{path}: not a readable .npy matrix: {problem}") from None
+    except (ValueError, EOFError, OSError):  # NumPy's own words advise to unpickle
+        raise BadInput(f"{path}: not a readable .npy matrix of (pictures, captions)") from None
     if not isinstance(matrix, np.ndarray):
         raise BadInput(f"{path}: an archive of arrays; --from-scores reads one .npy matrix of (pictures, captions)")
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +175,25 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
                 f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o"
             )
         return
+    checkpoints.write_json(path, info)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the run folder while training into it; a second process is told so instead of overwriting the first."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoints.write_json(path, info)
+        held = os.open(folder, os.O_RDONLY)
     except OSError as problem:
         raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"{folder}: another process is training into it; wait, or choose another -o") from None
+        yield
+    finally:
+        os.close(held)  # which also lets go of it
 
 
 def _borrow(trainer: Trainer, source: Run) -> None:
@@ -236,15 +253,17 @@ def train(
     )
     if start is not None:
         _borrow(trainer, start)
-    if processes.rank() == 0:  # last of all that can be refused: what was refused leaves no folder behind
-        _claim(folder, info)
-        _keep_words(folder, inputs, pairs)
-        passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
-        say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
-    processes.barrier()
-    if resume:
-        trainer.resume()
-    trainer.fit()
+    with _alone(folder) if processes.rank() == 0 else nullcontext():
+        if processes.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
+            _check_free(folder, resume=resume)
+            _claim(folder, info)
+            _keep_words(folder, inputs, pairs)
+            passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
+            say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
+        processes.barrier()
+        if resume:
+            trainer.resume()
+        trainer.fit()
     return Run.load(folder, device=where.type)
 
 

@@ -172,8 +172,7 @@ class Trainer:
     def _close_epoch(self, phase: str, seconds: float) -> None:
         loss = float(torch.stack(self.losses).float().mean()) if self.losses else float("nan")
         if not np.isfinite(loss):
-            kept = f"{self.folder} keeps the last good state"
-            raise BadInput(f"epoch {self.epoch}: the loss is {loss}; a smaller rate= usually helps. {kept}")
+            raise self._diverged(f"a loss of {loss}")
         self._remember_evidence()
         report = self._validate() if self._validates() else None
         line: dict[str, Any] = {"epoch": self.epoch, "phase": phase, "loss": loss, "seconds": round(seconds, 3)}
@@ -194,11 +193,14 @@ class Trainer:
         return last or (self.epoch + 1) % self.recipe.validate_every == 0
 
     def _remember_evidence(self) -> None:
-        """This epoch's evidence by row of the whole table; rows that were not seen stay NaN."""
-        values = np.full(len(self.pairs), np.nan, dtype=np.float16)
+        """This epoch's evidence by row of the whole table, the mean of what its networks saw; NaN where none did."""
+        total, times = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         if (found := self._evidence_so_far()) is not None:
-            values[found[0].cpu().numpy()] = found[1].cpu().numpy()
-        self.history.append(values)
+            rows = found[0].cpu().numpy()
+            np.add.at(total, rows, found[1].cpu().numpy())
+            np.add.at(times, rows, 1)
+        mean = np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
+        self.history.append(np.clip(mean, None, np.finfo(np.float16).max).astype(np.float16))
 
     def result(self) -> Matcher:
         """The model as the strategy would hand it over now."""
@@ -221,8 +223,14 @@ class Trainer:
     def _measure(self, matcher: Matcher) -> dict[str, Any]:
         pictures = np.unique(self.pairs.picture[self.held])
         images, texts = encode_both(matcher.eval(), self.table, pictures, self.held)
-        subset = self.pairs.select(pictures, self.held)
-        return evaluate_scores(score_all(matcher, images, texts), subset, protocol=self.recipe.protocol)
+        scores = score_all(matcher, images, texts)
+        if not np.isfinite(scores).all():
+            raise self._diverged("scores that are no numbers")
+        return evaluate_scores(scores, self.pairs.select(pictures, self.held), protocol=self.recipe.protocol)
+
+    def _diverged(self, how: str) -> BadInput:
+        kept = f"{self.folder} keeps the last good state"
+        return BadInput(f"epoch {self.epoch + 1} ended in {how}; a smaller rate= usually helps. {kept}")
 
     def _value(self, report: dict[str, Any] | None) -> float:
         if report is None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from matchlight.batches import ahead, collate, plan, seeded
+from matchlight.batches import ahead, collate, moved_to, plan, seeded
 from matchlight.core import IMAGE, TEXT
 from matchlight.prepare import prepare
-from tests.tiny import tiny_pairs
+from tests.tiny import Arrays, tiny_pairs
 
 
 @pytest.fixture
@@ -82,3 +82,22 @@ def test_leaving_early_stops_the_thread() -> None:
         if value == 3:
             break
     assert len(made) < 20
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_features_move_to_a_device_whole_or_not_at_all(plain: bool) -> None:
+    class Mapped:  # a source that reads rows when asked for, as memory-mapped files do
+        shape = (1100, 2, 3)
+        values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def gather(self, index: np.ndarray) -> np.ndarray:
+            return self.values[index]
+
+    source = Arrays(Mapped.values.astype(np.float16)) if plain else Mapped()
+    moved = moved_to(torch.device("cpu"), source, room=1 << 20)
+    assert moved is not None and moved.dtype == (torch.float16 if plain else torch.float32)
+    assert np.array_equal(moved.numpy(), Mapped.values.astype(moved.numpy().dtype))
+    assert moved_to(torch.device("cpu"), source, room=100) is None

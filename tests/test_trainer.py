@@ -105,7 +105,7 @@ def test_a_ramp_scales_the_loss_of_its_phase(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run")
     run.losses = [torch.tensor(float("nan"))]
-    with pytest.raises(BadInput, match="smaller rate"):
+    with pytest.raises(BadInput, match="epoch 1 ended in a loss of nan; a smaller rate="):
         run._close_epoch("train", 1.0)
 
 
@@ -222,3 +222,23 @@ def test_a_run_without_its_words_or_with_a_broken_recipe_is_one_clear_line(tmp_p
     (run.folder / "recipe.json").write_text('{"name": "vse++"}')
     with pytest.raises(BadInput, match="not a recipe"):
         Run.load(run.folder, device="cpu")
+
+
+def test_two_processes_never_train_into_one_folder(tmp_path: Path) -> None:
+    import fcntl
+    import os
+
+    (tmp_path / "run").mkdir()
+    other = os.open(tmp_path / "run", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(BadInput, match="another process"):
+        train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    os.close(other)
+    train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+
+
+def test_evidence_of_a_row_seen_twice_is_the_mean(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    run.seen = [(torch.tensor([0, 3]), torch.tensor([1.0, 2.0])), (torch.tensor([3]), torch.tensor([4.0]))]
+    run._remember_evidence()
+    assert run.history[-1][[0, 3]].tolist() == [1.0, 3.0] and np.isnan(run.history[-1][1])

@@ -26,6 +26,8 @@ def explain(error: BaseException) -> tuple[int, list[str]]:
         return BAD_INPUT, [one_line(str(error))]
     if isinstance(error, OSError):
         return BAD_INPUT, [_system(error)]
+    if isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error):
+        return BAD_INPUT, ["not enough memory for these sizes; a smaller batch= or dim= needs less"]
     what = one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
     return FAILURE, [f"internal failure: {what}", f"set {DEBUG}=1 for the traceback"]
 

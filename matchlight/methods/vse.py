@@ -200,7 +200,7 @@ def infinity(
     return Recipe(
         matcher=matcher,
         objective=objective,
-        strategy=WarmUp(gentle, epochs=warm) if warming else Plain(),
+        strategy=WarmUp(gentle, epochs=warm, ramp=frozen or None) if warming else Plain(),
         epochs=epochs,
         batch=batch,
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),
