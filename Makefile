@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 .PHONY: demo test full check bench install clean help
 .DEFAULT_GOAL := help

@@ -6,6 +6,7 @@ python -m tests.two_processes FOLDER RECIPE...
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def losses(name: str) -> list[float]:
 
 def work(rank: int, folder: str, names: list[str]) -> None:
     torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # both are on this machine: no name has to be looked up
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found = {name: losses(name) for name in names}
     if rank == 0:

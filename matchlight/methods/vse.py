@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from matchlight.augment import changed, drop_regions
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Recipe, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Sizes
 from matchlight.encoders import LastState, Words, from_pixels, gru_names, lengths
 from matchlight.layers import GeneralizedPooling, Residual, glorot, masked_mean, top_mean, unit
 from matchlight.objectives import Hinge, Probable
@@ -138,6 +138,13 @@ class PooledWords(nn.Module):
         return Embedding(unit(self.pool(states, items.mask, lengths(items)))[:, None])
 
 
+def pooled(sizes: Sizes, dim: int, *, image: dict[str, Any], text: dict[str, Any], backbone: str | None) -> Matcher:
+    """Pooled regions (behind a backbone where one is named) and pooled words, compared by their cosine."""
+    regions = PooledRegions(sizes.image_dim, dim, **image)
+    words = PooledWords(sizes.vocabulary + 1, dim, **text)  # one row more: the <mask> that words are replaced by
+    return Matcher({IMAGE: from_pixels(regions, backbone) if backbone else regions, TEXT: words}, Dot())
+
+
 def infinity(
     sizes: Sizes,
     *,
@@ -179,28 +186,17 @@ def infinity(
     check_choices(loss=(loss, ("hinge", *Probable.kinds)), pooling=(pooling, ("gpo", "top")))
     check_choices(schedule=(schedule, ("drop", "cycle")), words=(words, ("mixed", "zero")))
 
-    def matcher() -> Matcher:
-        image = PooledRegions(
-            sizes.image_dim, dim, hidden=hidden, pooling=pooling, top=top_regions, drop=drop_regions, norm=norm
-        )
-        text = PooledWords(
-            sizes.vocabulary + 1, dim, word_dim=word_dim, pooling=pooling, top=top_words, dropout=dropout
-        )  # one row more: the <mask> that words are replaced by
-        return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, Dot())
-
-    def objective() -> Objective:
-        if loss == "hinge":
-            return Hinge(margin=margin, siblings=siblings)
-        return Probable(loss, temperature=temperature, pull=pull, q=q, siblings=siblings)
-
+    image = {"hidden": hidden, "pooling": pooling, "top": top_regions, "drop": drop_regions, "norm": norm}
+    text = {"word_dim": word_dim, "pooling": pooling, "top": top_words, "dropout": dropout}
+    hinge = partial(Hinge, margin=margin, siblings=siblings)
+    probable = partial(Probable, loss, temperature=temperature, pull=pull, q=q, siblings=siblings)
     warming = loss == "hinge" and warm > 0
-    gentle = Hinge(margin=margin, hardest=False, siblings=siblings)
     rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
     frozen = freeze_epochs if finetune else 0
     return Recipe(
-        matcher=matcher,
-        objective=objective,
-        strategy=WarmUp(gentle, epochs=warm, ramp=frozen or None) if warming else Plain(),
+        matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=backbone if finetune else None),
+        objective=hinge if loss == "hinge" else probable,
+        strategy=WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None) if warming else Plain(),
         epochs=epochs,
         batch=batch,
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),

@@ -154,20 +154,23 @@ def recipe(
         text = LastState(sizes.vocabulary, dim, word_dim=word_dim, layers=layers, absolute=False, eps=eps)
         return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, Dot())
 
-    def objective() -> Objective:
-        ranking = Hinge(margin=margin, hardest=hardest, siblings=siblings)
-        if caption_weight == 0:
-            return ranking
-        more = {"hidden": caption_hidden, "word_dim": caption_word_dim, "max_len": max_len}
-        return Described(
-            ranking, Captioner(dim, sizes.vocabulary, dropout=caption_dropout, **more), weight=caption_weight
-        )
+    hinge = partial(Hinge, margin=margin, siblings=siblings)
+    decoder: dict[str, Any] = {
+        "hidden": caption_hidden,
+        "word_dim": caption_word_dim,
+        "dropout": caption_dropout,
+        "max_len": max_len,
+    }
 
-    gentle = Hinge(margin=margin, hardest=False, siblings=siblings)
+    def objective() -> Objective:
+        ranking = hinge(hardest=hardest)
+        write = partial(Captioner, dim, sizes.vocabulary, **decoder)
+        return Described(ranking, write(), weight=caption_weight) if caption_weight else ranking
+
     return Recipe(
         matcher=matcher,
         objective=objective,
-        strategy=Gently(gentle, epochs=warm) if warm else Plain(),
+        strategy=Gently(hinge(hardest=False), epochs=warm) if warm else Plain(),
         epochs=epochs,
         batch=batch,
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
