@@ -51,6 +51,17 @@ def write_array(path: Path, array: np.ndarray) -> None:
         draft.unlink(missing_ok=True)
 
 
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """A .npz file of named arrays, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp.npz")
+    try:
+        np.savez_compressed(draft, **arrays)  # type: ignore[arg-type]
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def _own(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU that later steps cannot change and that shares memory with nothing."""
     copy = tensor.detach().cpu().contiguous()

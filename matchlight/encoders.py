@@ -19,6 +19,12 @@ def lengths(items: Items) -> Tensor:
     return items.mask.sum(1).cpu()
 
 
+def word_vectors(embed: nn.Embedding, tokens: Tensor) -> Tensor:
+    """Rows of the table by selection: the gradient of nn.Embedding makes a GPU wait to count the words."""
+    rows = embed.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
+    return rows * (tokens != PAD)[..., None]
+
+
 class Words(nn.Module):
     """Token ids -> one state a word: an embedding table and a GRU, both directions averaged (or one direction).
 
@@ -47,19 +53,14 @@ class Words(nn.Module):
 
     def forward(self, items: Items) -> Tensor:
         """(N, L, D) states; padded places are exactly 0."""
-        words = self.dropout(self._vectors(items.x))
-        count = lengths(items)
+        words = self.dropout(word_vectors(self.embed, items.x))
+        count = items.mask.sum(1) if words.is_cuda and items.mask is not None else lengths(items)
         with torch.autocast(words.device.type, enabled=False):  # autocast would copy all weights at every call
             states = read(self.ahead, words.float(), count)
             if self.back is None:
                 return states
             turned = turn(words.float(), count)
             return (states + turn(read(self.back, turned, count), count)) / 2
-
-    def _vectors(self, tokens: Tensor) -> Tensor:
-        """Rows of the table by selection: the gradient of nn.Embedding makes a GPU wait to count the words."""
-        rows = self.embed.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
-        return rows * (tokens != PAD)[..., None]
 
 
 def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
@@ -74,8 +75,8 @@ def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
 
 def turn(x: Tensor, count: Tensor) -> Tensor:
     """The first `count` places of each row of (N, L, D) from last to first; what follows stays where it is."""
-    place = torch.arange(x.shape[1])[None].expand(len(x), -1)
-    order = torch.where(place < count[:, None], count[:, None] - 1 - place, place).to(x.device)
+    place, last = torch.arange(x.shape[1], device=x.device)[None], count.to(x.device)[:, None]
+    order = torch.where(place < last, last - 1 - place, place)
     return x.gather(1, order[..., None].expand_as(x))
 
 

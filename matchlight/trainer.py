@@ -126,7 +126,8 @@ class Trainer:
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
             more = phase.companions(batches[step], chance) if phase.companions else None
-            return collate(self.table, batches[step], more=more, repeat=self.repeat)
+            whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
+            return whole.to(self.device)  # here, where nothing waits for the copies
 
         for batch in ahead(make, range(self.step, len(batches))):
             self._step(network, phase, batch, len(batches))
@@ -144,10 +145,10 @@ class Trainer:
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
         torch.manual_seed(self._draw(processes.rank()))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
-        batch = self._augmented(batch.to(self.device))
-        if self.recipe.before_step:
+        if self.recipe.before_step:  # sees the items as they are, before anything is dropped or cropped
             batch = self.recipe.before_step(self, phase, batch)
             network.matcher.train()
+        batch = self._augmented(batch)
         objective = phase.objective or network.objective
         objective.train()
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):

@@ -8,6 +8,6 @@ so that none fits, `moving.py` and `labels.py` hold our own noise, `papers.py` r
 from matchlight.noise.labels import flip_labels
 from matchlight.noise.moving import mismatch
 from matchlight.noise.papers import replay
-from matchlight.noise.truth import Truth
+from matchlight.noise.truth import Truth, without
 
-__all__ = ["Truth", "flip_labels", "mismatch", "replay"]
+__all__ = ["Truth", "flip_labels", "mismatch", "replay", "without"]

@@ -68,6 +68,14 @@ def tell_moves(pairs: Pairs, order: Ints, **facts: Any) -> tuple[Pairs, Truth]:
     return pairs.with_captions_moved(moved, order[moved]), Truth("mismatch", moved=list(source), source=source, **facts)
 
 
+def without(pairs: Pairs, truth: Truth) -> Pairs:
+    """The rows that were left alone, every picture kept: what a method given the truth would train on."""
+    if isinstance(truth.moved, dict):
+        raise BadInput("wrong labels belong to items, not to pairs; only mismatched pairs can be left out")
+    rows = np.arange(len(pairs))
+    return pairs.select(np.arange(len(pairs.names)), rows[truth.clean(rows)])
+
+
 def check_request(ratio: float, seed: int) -> None:
     """Refuse a share outside [0, 1] and a seed no generator takes."""
     if not 0 <= ratio <= 1:  # False for nan
