@@ -1,0 +1,230 @@
+"""DivE: a picture is a small set of vectors, a caption too, and the sets are compared softly, element by element.
+
+Kim, Kim, Kwak: Improving Cross-Modal Retrieval with Set of Diverse Embeddings, CVPR 2023, arXiv:2211.16761. Slots that
+compete for regions or words find the elements (`slots.py`), smooth-Chamfer similarity compares sets (`sets.py`), and a
+triplet loss trains on pictures that come with all their captions.
+
+Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
+words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from random
+numbers (theirs from GloVe). `loss=infonce | rclog | gce` and `padding="masked"` belong to Matchlight.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from matchlight.augment import crop_flip_colour, drop_words
+from matchlight.core import IMAGE, TEXT, Items, Matcher, Objective, Recipe, Sizes, Strategy
+from matchlight.encoders import from_pixels
+from matchlight.methods.dive_files import read_dive
+from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
+from matchlight.methods.set_losses import LOSSES, NEGATIVES, SetLoss, Triplet, ranking
+from matchlight.methods.slots import PADDINGS, STARTS, UPDATES, SetPrediction
+from matchlight.recipes import Method, check_choices
+from matchlight.schedules import half_cosine, staircase
+from matchlight.sets import SIMILARITIES, set_similarity
+from matchlight.strategies import Together, WarmUp
+
+OFFICIAL_BATCH = 256  # what the authors' evaluation reads at once: with their padding, embeddings depend on it
+AROUND = (1, 2)  # <start> and <end>: never changed
+
+
+def three_rates(
+    matcher: Matcher, objective: Objective, *, rate: float, slot_rate: float, backbone_rate: float, decay: float
+) -> list[dict[str, Any]]:
+    """The backbone; all else of the pictures and the captions' set module, slowly; all else of the captions."""
+    parts: dict[str, list[Tensor]] = {"heads": list(objective.parameters()), "slots": [], "backbone": []}
+    for name, p in matcher.named_parameters():
+        slow = name.startswith("encoders.image.") or ".slots." in name
+        parts["backbone" if ".backbone." in name else "slots" if slow else "heads"].append(p)
+    scale = {"heads": 1.0, "slots": slot_rate, "backbone": backbone_rate}
+    return [
+        {"name": name, "params": params, "lr": rate * scale[name], "weight_decay": decay}
+        for name, params in parts.items()
+        if params
+    ]
+
+
+def three_factors(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
+    """One factor for all; the backbone waits `frozen` epochs."""
+    factor = rates(epoch, step, steps)
+    return {"heads": factor, "slots": factor, "backbone": 0.0 if epoch < frozen else factor}
+
+
+def changed(side: str, items: Items, seed: int, *, p: float, vocabulary: int, crop: float | None) -> Items:
+    """Training only: pixels cropped and mirrored (where `crop` is given), words masked, replaced or left out."""
+    if side == IMAGE:
+        return crop_and_mirror(items, seed, crop) if crop is not None else items
+    if not p:
+        return items
+    return drop_words(items, seed=seed, p=p, mode="mixed", word=vocabulary, vocabulary=vocabulary, special=AROUND)
+
+
+def crop_and_mirror(items: Items, seed: int, smallest: float) -> Items:
+    """Windows from the share `smallest` of a picture's area up to all of it."""
+    return crop_flip_colour(items, seed=seed, by="area", scale=(smallest, 1.0), ratio=(3 / 4, 4 / 3), brightness=0.0)
+
+
+def caption_sets(sizes: Sizes, dim: int, slots: dict[str, Any], text: dict[str, Any]) -> nn.Module:
+    """Captions read by a sentence encoder where one is named, else word by word."""
+    if text["name"]:
+        return PieceSets(text["name"], dim, SetPrediction(dim, dim, **slots), drop=text["drop"])
+    reads = SetPrediction(dim, text["word_dim"], **slots)
+    rows = sizes.vocabulary + 1  # one more than there are words: <mask>
+    return WordSets(rows, dim, reads, word_dim=text["word_dim"], dropout=slots["dropout"])
+
+
+def matching_sets(
+    sizes: Sizes,
+    dim: int,
+    *,
+    slots: dict[str, Any],
+    image: dict[str, Any],
+    text: dict[str, Any],
+    similarity: dict[str, Any],
+    backbone: str | None,
+) -> Matcher:
+    """Both sides with a set prediction module of their own, pictures behind a backbone where one is named."""
+    seen = RegionSets(sizes.image_dim, dim, SetPrediction(dim, dim, **slots), dropout=slots["dropout"], **image)
+    sides = {IMAGE: from_pixels(seen, backbone) if backbone else seen, TEXT: caption_sets(sizes, dim, slots, text)}
+    matcher = Matcher(sides, set_similarity(**similarity))
+    if slots["padding"] == "official":
+        matcher.depends_on_padding, matcher.encode_batch = True, OFFICIAL_BATCH
+    return matcher
+
+
+def recipe(
+    sizes: Sizes,
+    *,
+    dim: int = 1024,
+    hidden: int = 512,
+    word_dim: int = 300,
+    slots: int = 4,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int = 512,
+    start: str = "learned",
+    update: str = "sum",
+    whole: bool = True,
+    similarity: str = "smooth_chamfer",
+    alpha: float = 16.0,
+    match_learned: bool = False,
+    padding: str = "masked",
+    sentences: str | None = None,
+    dropout: float = 0.1,
+    drop_regions: float = 0.2,
+    drop_words: float = 0.2,
+    loss: str = "triplet",
+    negatives: str = "hardest",
+    margin: float = 0.2,
+    temperature: float = 0.05,
+    pull: float = 0.1,
+    q: float = 0.5,
+    mmd: float = 0.01,
+    diversity: float = 0.01,
+    warm: int = 0,
+    together: bool = True,
+    finetune: bool = False,
+    backbone: str = "lite0",
+    pixels: int | None = None,
+    crop: float = 0.36,
+    backbone_rate: float = 1.0,
+    freeze_epochs: int = 1,
+    epochs: int = 80,
+    batch: int = 1000,
+    rate: float = 1e-3,
+    slot_rate: float = 0.1,
+    decay: float = 1e-4,
+    schedule: str = "cosine",
+    decay_every: int = 10,
+    clip: float = 1.0,
+    ema: float = 0.0,
+    select: str = "best",
+    validate_every: int = 1,
+) -> Recipe:
+    """DivE on regions or grid cells with a bi-GRU; `sentences=hf:NAME` reads captions with a transformer instead."""
+    check_choices(similarity=(similarity, SIMILARITIES), padding=(padding, PADDINGS), start=(start, STARTS))
+    check_choices(update=(update, UPDATES), loss=(loss, LOSSES), negatives=(negatives, NEGATIVES))
+    check_choices(schedule=(schedule, ("cosine", "staircase")))
+
+    module: dict[str, Any] = {"count": slots, "depth": depth, "heads": heads, "head_dim": head_dim, "dropout": dropout}
+    module |= {"start": start, "update": update, "whole": whole, "padding": padding}
+    matcher = partial(
+        matching_sets,
+        sizes,
+        dim,
+        slots=module,
+        image={"hidden": hidden, "drop": drop_regions},
+        text={"name": sentences, "word_dim": word_dim, "drop": drop_words},
+        similarity={"name": similarity, "alpha": alpha, "learned": match_learned},
+        backbone=backbone if finetune else None,
+    )
+    trained = ranking(loss, margin=margin, negatives=negatives, temperature=temperature, pull=pull, q=q)
+    gentle = SetLoss(Triplet(margin=margin, negatives="all"), mmd=mmd, diversity=diversity)
+    strategy: Strategy = (Together if together else WarmUp)(gentle, epochs=warm if loss == "triplet" else 0)
+    rates = {"cosine": partial(half_cosine, epochs=epochs), "staircase": partial(staircase, every=decay_every)}[
+        schedule
+    ]
+    words = 0.0 if sentences else drop_words  # pieces are dropped by their encoder, which knows the words they make up
+    return Recipe(
+        matcher=matcher,
+        objective=partial(SetLoss, trained, mmd=mmd, diversity=diversity),
+        strategy=strategy,
+        epochs=epochs,
+        batch=batch,
+        groups=partial(three_rates, rate=rate, slot_rate=slot_rate, backbone_rate=backbone_rate, decay=decay),
+        optimiser="adamw",
+        schedule=partial(three_factors, rates=rates, frozen=freeze_epochs if finetune else 0),
+        clip=clip,
+        ema=ema,
+        select=select,
+        validate_every=validate_every,
+        augment=partial(changed, p=words, vocabulary=sizes.vocabulary, crop=crop if finetune else None),
+    )
+
+
+GRID: dict[str, Any] = {
+    "drop_regions": 0.0,
+    "finetune": True,
+    "epochs": 120,
+    "schedule": "staircase",
+    "freeze_epochs": 50,
+}
+GRID |= {"backbone": "timm:resnet152.tv_in1k", "pixels": 224, "crop": 0.08}
+BERT: dict[str, Any] = {
+    "drop_regions": 0.0,
+    "finetune": True,
+    "epochs": 50,
+    "schedule": "staircase",
+    "decay_every": 20,
+    "rate": 1e-4,
+}
+BERT |= {"backbone": "timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k", "pixels": 512, "backbone_rate": 0.1, "warm": 1}
+BERT |= {"sentences": "hf:bert-base-uncased", "batch": 640}
+
+# few steps want no slow part, and hard negatives only once the encoders know something
+SMALL: dict[str, Any] = {"dim": 256, "hidden": 128, "word_dim": 128, "head_dim": 64, "batch": 100, "epochs": 16}
+SMALL |= {"rate": 5e-4, "slot_rate": 1.0, "warm": 2}
+DUAL = {"loss": "rclog", "head_dim": 128, "rate": 5e-4, "slot_rate": 1.0, "batch": 640, "epochs": 20}
+
+METHODS = [
+    Method(
+        "dive",
+        recipe,
+        paper="Improving Cross-Modal Retrieval with Set of Diverse Embeddings (CVPR 2023)",
+        needs=("pairs", "regions"),
+        small=SMALL,
+        presets={
+            "coco": {},
+            "f30k": {"slot_rate": 0.05},
+            "coco_grid": GRID,
+            "f30k_grid": {**GRID, "rate": 2e-3, "slot_rate": 0.01},
+            "bert": BERT,
+            "dual": DUAL,
+        },
+        reader=read_dive,
+    )
+]

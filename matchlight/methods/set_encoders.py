@@ -1,0 +1,131 @@
+"""Pictures and captions as sets: local features for the slots to compete for, and one feature of the whole.
+
+Regions or grid cells: a projection and a residual MLP; the whole is their maximum. Words: the slots look at the word
+vectors themselves, the whole is the end of a bi-GRU. Word pieces: the projected states of a sentence encoder; the whole
+is their maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from matchlight.augment import drop_regions, drop_words
+from matchlight.core import BadInput, Embedding, Items
+from matchlight.encoders import lengths, read, turn
+from matchlight.layers import BatchNorm
+from matchlight.methods.slots import SetPrediction, place_codes
+from matchlight.sentences import sentence_encoder
+
+TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
+
+
+def draw() -> int:
+    """A seed from torch's own stream, which every training step seeds anew."""
+    return int(torch.randint(1 << 31, (1,)))
+
+
+def largest(x: Tensor, mask: Tensor | None) -> Tensor:
+    """(N, L, D) -> (N, D): per dimension, the largest real value."""
+    return (x if mask is None else x.masked_fill(~mask[..., None], torch.finfo(x.dtype).min)).amax(1)
+
+
+def coded(items: Items, slots: SetPrediction, dim: int) -> Tensor:
+    """Codes of the words' places: relative to a caption's own length, or to the padded length as the authors do."""
+    longest = items.x.shape[1]
+    own = lengths(items) if slots.padding == "masked" else torch.tensor([longest])
+    return place_codes(own.to(items.x.device), longest, dim)
+
+
+class RegionSets(nn.Module):
+    """Regions, each projected and refined by a residual MLP, as a set of unit vectors."""
+
+    def __init__(self, inside: int, dim: int, slots: SetPrediction, *, hidden: int, dropout: float, drop: float):
+        super().__init__()
+        self.fc = nn.Linear(inside, dim)
+        self.first, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.norm = BatchNorm(hidden, count_padding=slots.padding == "official")
+        self.norm.momentum = TWICE
+        self.dropout = nn.Dropout(dropout)
+        self.slots = slots
+        self.drop = drop  # share of the regions left out in training
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, K, dim)."""
+        items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+        if self.training and self.drop and items.x.shape[1] > 1:
+            items = drop_regions(items, seed=draw(), p=self.drop)
+        x = items.x
+        if self.slots.padding == "official" and items.mask is not None:
+            x = x * items.mask[..., None]  # padding takes part there: it must be what the authors pad with
+        h = self.fc(x)
+        local = h + self.second(F.relu(self.norm(self.first(h), items.mask)))
+        seen, whole = self.dropout(local), largest(self.dropout(local), items.mask)
+        return self.slots(seen, items.mask, whole)
+
+
+class WordSets(nn.Module):
+    """Words as a set of unit vectors: slots look at word vectors, a bi-GRU's last states are the whole."""
+
+    def __init__(self, vocabulary: int, dim: int, slots: SetPrediction, *, word_dim: int, dropout: float):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, word_dim)
+        reads = slots.whole_norm is not None
+        self.ahead = nn.GRU(word_dim, dim, batch_first=True) if reads else None
+        self.back = nn.GRU(word_dim, dim, batch_first=True) if reads else None
+        self.dropout = nn.Dropout(dropout)
+        self.slots = slots
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, K, dim)."""
+        rows = self.embed.weight.index_select(0, items.x.flatten()).view(*items.x.shape, -1)
+        words = self.dropout(rows)
+        return self.slots(words, items.mask, self._whole(words, items), coded(items, self.slots, rows.shape[-1]))
+
+    def _whole(self, words: Tensor, items: Items) -> Tensor | None:
+        """(N, dim): the last states of both directions, averaged."""
+        if self.ahead is None or self.back is None:
+            return None
+        count = lengths(items)
+        with torch.autocast(words.device.type, enabled=False):
+            words = words.float()
+            last = (torch.arange(len(count), device=words.device), count.to(words.device) - 1)
+            ahead = read(self.ahead, words, count)[last]
+            back = read(self.back, turn(words, count), count)[last]
+        whole: Tensor = self.dropout((ahead + back) / 2)
+        return whole
+
+
+class PieceSets(nn.Module):
+    """Word pieces as a set of unit vectors: a sentence encoder that trains along, its states projected."""
+
+    def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float):
+        super().__init__()
+        self.reader = sentence_encoder(name)
+        self.project = nn.Linear(self.reader.dim, dim)
+        self.slots = slots
+        self.drop = drop  # share of the words masked, replaced or left out in training
+        self._know(name, self.reader.vocabulary())
+
+    def _know(self, name: str, ids: dict[str, int]) -> None:
+        if self.drop and not {"[MASK]", "[CLS]", "[SEP]"} <= ids.keys():
+            raise BadInput(f"{name} has no [MASK], [CLS] and [SEP] pieces to drop words with; drop_words=0 would work")
+        joined = torch.zeros(max(ids.values()) + 1, dtype=torch.bool)
+        joined[[place for piece, place in ids.items() if piece.startswith("##")]] = True
+        self.register_buffer("joined", joined, persistent=False)
+        self.joined: Tensor
+        self.masked = ids.get("[MASK]", 0)
+        self.special = tuple(ids[piece] for piece in ("[CLS]", "[SEP]") if piece in ids)
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, K, dim)."""
+        if self.training and self.drop:
+            kinds: dict[str, Any] = {"word": self.masked, "vocabulary": len(self.joined), "special": self.special}
+            items = drop_words(items, seed=draw(), p=self.drop, mode="mixed", joined=self.joined, **kinds)
+        mask = torch.ones_like(items.x, dtype=torch.bool) if items.mask is None else items.mask
+        local = self.project(self.reader(items.x, mask))
+        return self.slots(local, mask, largest(local, mask), coded(items, self.slots, local.shape[-1]))
