@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
-from matchlight.noise import Truth, flip_labels, mismatch, replay
+from matchlight.noise import Truth, flip_labels, mismatch, replay, without
 from matchlight.noise.moving import _share_out
 from matchlight.pairs import Labels, Pairs
 
@@ -567,3 +567,19 @@ def test_flickr30k_sized_noise_is_exact_and_its_time_is_printed(capsys):
         assert (pairs.picture[truth.moved] != pairs.picture[source]).all() and len(np.unique(source)) == len(source)
     with capsys.disabled():
         print("\n" + "\n".join(lines))
+
+
+def test_what_was_broken_can_be_left_out_and_nothing_else_is() -> None:
+    pairs = make([2, 3, 1, 2, 2], test=2)
+    noisy, truth = mismatch(pairs, ratio=0.4, seed=3)
+    left = without(noisy, truth)
+    kept = [row for row in range(len(pairs)) if row not in set(truth.moved)]
+    assert left.captions == [pairs.captions[row] for row in kept] and list(left.names) == list(pairs.names)
+    assert (left.notes["rows"] == kept).all()
+
+
+def test_wrong_labels_cannot_be_left_out_as_pairs() -> None:
+    hot = np.eye(4, dtype=bool)
+    pairs = make([1, 1, 1, 1], labels=Labels(list("abcd"), hot, hot))
+    with pytest.raises(BadInput, match="only mismatched pairs can be left out"):
+        without(*flip_labels(pairs, ratio=0.5, seed=0))

@@ -27,7 +27,7 @@ from matchlight.methods.similarity_vectors import SimilarityVectors, by_length, 
 from matchlight.methods.whole_vectors import RegionNorm
 from matchlight.objectives import Hinge
 from matchlight.pairs import Pairs
-from matchlight.recipes import Method, arguments, method
+from matchlight.recipes import arguments, method
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import sgraf as slow
 
@@ -76,32 +76,6 @@ def test_an_sgr_and_a_saf_file_make_an_sgraf_whose_scores_are_their_mean(parity:
     half = [split_scores(single, pairs, "test") for single in (one, two)]
     np.testing.assert_allclose(split_scores(run, pairs, "test"), (half[0] + half[1]) / 2, atol=1e-6)
     assert inputs.sizes.regions == 36
-
-
-def ncr_like(sizes: Sizes, *, scorer: str = "sgr", **named: Any) -> Any:
-    return sgraf.sgraf(sizes, head=scorer, **{**sgraf_defaults(), **named})
-
-
-def sgraf_defaults() -> dict[str, Any]:
-    return {name: value for name, value in method("sgraf").defaults.items() if name != "head"}
-
-
-def test_ncr_files_hold_two_networks_whose_scores_are_averaged(
-    parity: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matchlight.methods import RECIPES
-
-    monkeypatch.setitem(RECIPES, "ncr", Method("ncr", ncr_like, "NCR", ("pairs",), reader=sgraf.read_ncr))
-    run, pairs, expected = imported(parity / "ncr", "ncr", tmp_path / "run")
-    assert np.abs(split_scores(run, pairs, "test") - expected["scores"]).max() < 5e-6
-    batch, _, embeddings = recorded_batch(run, pairs, expected)
-    for k, name in enumerate("AB"):
-        member = run.matcher.members[k]
-        images, texts = (tuple.__getitem__(embeddings[side], k) for side in (IMAGE, TEXT))
-        with torch.no_grad():
-            found = member.score(images, texts)
-        assert_close(found, torch.from_numpy(expected[f"batch_scores_{name}"]), atol=5e-6, rtol=0)
-    assert len(batch.row) == 8
 
 
 # ---- the plain loop --------------------------------------------------------------------------------------------------

@@ -1,0 +1,243 @@
+"""NCR against plain loops, against the authors' numbers, and by what must hold of any division of the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from matchlight.batches import collate
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Scores
+from matchlight.evaluation import evaluate, split_scores
+from matchlight.methods import RECIPES
+from matchlight.methods.ncr import MARGINS, AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
+from matchlight.noise import mismatch
+from matchlight.objectives import Hinge, contrast
+from matchlight.prepare import prepare
+from matchlight.runs import train
+from matchlight.trainer import Trainer
+from tests.fixtures import imported, recorded_batch
+from tests.reference import ncr as plain
+from tests.tiny import tiny_pairs, tiny_settings
+
+SOFT = {"margin": 0.2, "siblings": "negatives"}
+
+
+def square(size: int) -> Batch:
+    """A batch of pairs, each with a picture of its own."""
+    place = torch.arange(size)
+    images = Items(torch.zeros(size, 1), None, place)
+    texts = Items(torch.zeros(size, 1), None, place, {"picture": place})
+    return Batch({IMAGE: images, TEXT: texts}, {"positive": torch.stack([place, place], 1)}, place)
+
+
+def drawn(size: int = 11, seed: int = 0) -> torch.Tensor:
+    scores = 0.3 * torch.randn(size, size, generator=torch.Generator().manual_seed(seed))
+    return scores + 0.4 * torch.eye(size)
+
+
+def total(objective: Any, scores: torch.Tensor, batch: Batch) -> float:
+    return float(objective.total(objective(Scores(scores), {}, batch)))
+
+
+# ---- margins and predictions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MARGINS)
+def test_a_margin_grows_with_the_label_from_nothing_to_all(kind: str) -> None:
+    label = torch.linspace(0, 1, 21)
+    margin = soft_margin(label, margin=0.2, kind=kind)
+    assert_close(margin[[0, -1]], torch.tensor([0.0, 0.2]), atol=1e-6, rtol=0)
+    assert (margin.diff() > 0).all()
+
+
+def test_half_a_label_is_worth_less_than_half_a_margin() -> None:
+    assert_close(
+        soft_margin(torch.tensor(0.5), margin=0.2, kind="exponential"), torch.tensor(0.04805), atol=1e-5, rtol=0
+    )
+
+
+def test_costs_and_predictions_are_those_of_the_plain_loop() -> None:
+    scores = drawn()
+    c = contrast(scores, square(11), siblings="negatives")
+    found = sum(mean_costs(c, 0.2).values())
+    np.testing.assert_allclose(found, plain.costs(scores.numpy(), 0.2), rtol=1e-5)
+    np.testing.assert_allclose(predicted(c, 0.2), plain.predicted(scores.numpy(), 0.2), rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_lie_between_0_and_1_and_the_best_pair_is_sure() -> None:
+    found = predicted(contrast(drawn(), square(11)), 0.2)
+    assert found.min() >= 0 and found.max() == 1
+
+
+def test_a_batch_where_nothing_fits_predicts_0_and_no_nan() -> None:
+    found = predicted(contrast(1 - 5 * torch.eye(6), square(6)), 0.2)
+    assert_close(found, torch.zeros(6))
+
+
+# ---- losses ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MARGINS)
+@pytest.mark.parametrize("shape", [(11,), (11, 11)])
+def test_the_soft_margin_loss_is_that_of_the_plain_loop(kind: str, shape: tuple[int, ...]) -> None:
+    scores, label = drawn(), torch.rand(shape, generator=torch.Generator().manual_seed(3))
+    found = total(SoftMargin(kind=kind, **SOFT), scores, square(11).with_extra(label=label))
+    assert found == pytest.approx(plain.soft_loss(scores.numpy(), label.numpy(), 0.2, kind), rel=1e-5)
+
+
+def test_full_trust_is_the_plain_loss_of_the_hardest_negative() -> None:
+    batch = square(11)
+    trusted = total(SoftMargin(kind="exponential", **SOFT), drawn(), batch.with_extra(label=torch.ones(11)))
+    assert trusted == pytest.approx(total(Hinge(siblings="negatives"), drawn(), batch))
+    assert trusted == pytest.approx(total(SoftMargin(kind="exponential", **SOFT), drawn(), batch))
+
+
+def test_the_recorded_losses_of_the_authors_come_out(parity: Path) -> None:
+    z = np.load(parity / "losses" / "ncr_loss.npz")
+    scores, batch = torch.from_numpy(z["scores"]), square(11)
+    c = contrast(scores, batch, siblings="negatives")
+    np.testing.assert_allclose(sum(mean_costs(c, 0.2).values()), z["eval_loss"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(predicted(c, 0.2), z["predict_clamped"], rtol=1e-5, atol=1e-6)
+    assert total(AllNegatives(**SOFT), scores, batch) == pytest.approx(float(z["warmup"]), rel=1e-5)
+    assert total(SoftMargin(kind="linear", **SOFT), scores, batch) == pytest.approx(float(z["train_hard"]), rel=1e-5)
+    row = torch.from_numpy(z["labels"]).expand(11, 11)  # their (B, 1): a margin a row, in both directions
+    for kind in MARGINS:
+        for name, label in (("", row), ("_matrixlabels", torch.from_numpy(z["labels_matrix"]))):
+            found = total(SoftMargin(kind=kind, **SOFT), scores, batch.with_extra(label=label))
+            assert found == pytest.approx(float(z[f"train_{kind}{name}"]), rel=1e-5)
+
+
+def test_an_imported_checkpoint_scores_and_loses_as_the_authors_do(parity: Path, tmp_path: Path) -> None:
+    run, pairs, expected = imported(parity / "ncr", "ncr", tmp_path / "run")
+    assert np.abs(split_scores(run, pairs, "test") - expected["scores"]).max() < 5e-6
+    batch, _, embeddings = recorded_batch(run, pairs, expected)
+    for k, name in enumerate("AB"):
+        images, texts = (tuple.__getitem__(embeddings[side], k) for side in (IMAGE, TEXT))
+        with torch.no_grad():
+            found = run.matcher.members[k].score(images, texts)
+        assert_close(found, torch.from_numpy(expected[f"batch_scores_{name}"]), atol=5e-6, rtol=0)
+        c = contrast(found, batch, siblings="negatives")
+        np.testing.assert_allclose(predicted(c, 0.2), expected[f"predict_{name}"], rtol=1e-3, atol=1e-4)
+        assert total(AllNegatives(**SOFT), found, batch) == pytest.approx(
+            float(expected[f"loss_warmup_{name}"]), rel=1e-4
+        )
+
+
+# ---- co-teaching ---------------------------------------------------------------------------------------------------
+
+
+def teaching(tmp_path: Path, **more: Any) -> Trainer:
+    """A trainer in the middle of nothing, on tiny data of which a third is broken."""
+    pairs = mismatch(tiny_pairs(40, 2), ratio=0.3, seed=1)[0]
+    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    method = RECIPES["ncr"]
+    given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 6, "warm": 2, **more}
+    return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs)
+
+
+def test_each_network_trains_on_what_its_peer_calls_clean(tmp_path: Path) -> None:
+    run = teaching(tmp_path)
+    strategy: Any = run.recipe.strategy
+    a, b = strategy.phases(run, 2)
+    strategy.clean["B"][run.rows] = np.linspace(0, 1, len(run.rows))
+    strategy._good = {}
+    wanted = run.rows[np.linspace(0, 1, len(run.rows)) > 0.5]
+    seen = np.concatenate(strategy._phase(run, "A", late=False).order(np.random.default_rng(0)))
+    assert sorted(seen) == sorted(wanted)
+    assert (a.network, b.network) == ("A", "B")
+
+
+def test_noisy_pairs_wait_for_the_second_half(tmp_path: Path) -> None:
+    run = teaching(tmp_path)
+    strategy: Any = run.recipe.strategy
+    for epoch, noisy in ((2, False), (3, False), (4, True), (5, True)):
+        phase = strategy.phases(run, epoch)[0]
+        good = strategy.good(run, "A")
+        rows = np.concatenate(phase.order(np.random.default_rng(0)))
+        assert (~good[rows]).any() == noisy
+        for part in phase.order(np.random.default_rng(0)):
+            assert len(set(good[part])) == 1  # a batch is of one kind
+
+
+def test_a_clean_pair_trusts_the_peer_and_a_noisy_one_both_predictions(tmp_path: Path) -> None:
+    run = teaching(tmp_path)
+    strategy: Any = run.recipe.strategy
+    phase = strategy.phases(run, 5)[0]
+    for part in phase.order(np.random.default_rng(0))[:2]:
+        batch = collate(run.table, part)
+        mine, other = (strategy._predict(run, name, batch) for name in "AB")
+        w = torch.from_numpy(strategy.clean["B"][part]).float()
+        clean = strategy.good(run, "A")[part[0]]
+        wanted = w + (1 - w) * mine if clean else (mine + other) / 2
+        assert_close(strategy.rectify(run, phase, batch).extra["label"].float(), wanted)
+
+
+def test_the_three_label_modes_agree_where_the_peer_is_sure() -> None:
+    w, mine = torch.tensor([1.0, 0.5, 0.0]), torch.tensor([0.2, 0.4, 0.6])
+    label = {
+        mode: CoTeaching._clean_label(SimpleNamespace(label_mode=mode), w, mine)
+        for mode in ("paper", "matrix", "first")
+    }
+    assert_close(label["paper"], torch.tensor([1.0, 0.7, 0.6]))
+    assert_close(label["first"], torch.tensor([1.0, 0.6, 0.2]))
+    assert_close(label["matrix"], torch.tensor([[1.0, 1.0, 1.0], [0.6, 0.7, 0.8], [0.2, 0.4, 0.6]]))
+
+
+@pytest.mark.parametrize("w", [0.0, 1.0])
+def test_an_empty_half_ends_nothing(tmp_path: Path, w: float) -> None:
+    run = teaching(tmp_path)
+    strategy: Any = run.recipe.strategy
+    strategy.phases(run, 5)
+    strategy.clean["B"][run.rows], strategy._good = w, {}
+    batches = strategy._phase(run, "A", late=True).order(np.random.default_rng(0))
+    assert batches and all(len(part) > 1 for part in batches)
+
+
+@pytest.mark.parametrize(
+    "more", [{"label_mode": "matrix"}, {"label_mode": "first"}, {"scorer": "vse_infty"}, {"scorer": "scan"}]
+)
+def test_every_mode_and_scorer_trains_and_leaves_its_division(tmp_path: Path, more: dict[str, Any]) -> None:
+    pairs = mismatch(tiny_pairs(), ratio=0.3, seed=1)[0]
+    settings = tiny_settings(RECIPES[str(more.get("scorer", "ncr"))].defaults)
+    run = train("ncr", pairs, tmp_path / "run", device="cpu", **settings, **more)
+    assert len(run.matcher.members) == 2
+    kept = np.load(run.folder / "division.npz")
+    rows = pairs.rows("train")
+    assert np.isfinite(kept["clean_A"][rows]).all() and np.isfinite(kept["loss_B"][rows]).all()
+    assert evaluate(run, pairs)["rsum"] > 0
+
+
+def test_two_networks_already_are_refused_as_a_scorer(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="sgraf: it is two networks already"):
+        train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", scorer="sgraf")
+    with pytest.raises(BadInput, match="ncr is built on a method that learns from pairs alone"):
+        train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", scorer="ncr")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_rates_begin_again_after_the_warm_up() -> None:
+    method = RECIPES["ncr"]
+    sizes = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu")).sizes
+    recipe = method.build(sizes, **{**method.defaults, "warm": 4, "epochs": 20, "decay_every": 10})
+    rates = [recipe.schedule(epoch, 0, 1) for epoch in (0, 3, 4, 13, 14)]
+    rates = [rate if isinstance(rate, float) else rate["sgr"] for rate in rates]
+    assert rates == pytest.approx([1, 1, 1, 1, 0.1])
+
+
+def test_a_batch_with_siblings_keeps_each_pair_its_own_margin() -> None:
+    batch = square(4)
+    texts = replace(batch.sides[TEXT], extra={"picture": torch.tensor([0, 0, 2, 3])})
+    batch = replace(
+        batch, sides={**batch.sides, TEXT: texts}, links={"positive": torch.tensor([[0, 0], [0, 1], [2, 2], [3, 3]])}
+    )
+    label = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    scores = torch.full((4, 4), 0.5)
+    terms = SoftMargin(margin=0.2, kind="linear", siblings="masked")(Scores(scores), {}, batch.with_extra(label=label))
+    assert_close(terms["i2t"], torch.tensor([0.2, 0.0, 0.2, 0.2]))

@@ -1,0 +1,144 @@
+"""NCR+: what the first round measures, and that the second trusts pairs accordingly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from matchlight.batches import collate
+from matchlight.core import Phase, Scores
+from matchlight.judging import Strangers, fits
+from matchlight.methods import RECIPES
+from matchlight.methods.ncr_plus import Weighted, rounds
+from matchlight.noise import mismatch
+from matchlight.objectives import Probable
+from matchlight.prepare import prepare
+from matchlight.runs import train
+from matchlight.trainer import Trainer
+from tests.methods.test_ncr import drawn, square
+from tests.tiny import tiny_pairs, tiny_settings
+
+RATIO = 0.4
+
+
+def measured(tmp_path: Path, **more: Any) -> tuple[Trainer, np.ndarray]:
+    """A trainer before its first step, on data of which 40% is broken, and which rows those are."""
+    pairs, truth = mismatch(tiny_pairs(120, 2), ratio=RATIO, seed=1)
+    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    method = RECIPES["ncr+"]
+    given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 8, "warm": 3, **more}
+    return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs), ~truth.clean(np.arange(len(pairs)))
+
+
+def tell(run: Trainer, wrong: np.ndarray, *, seed: int = 0) -> Any:
+    """Losses as a first round would leave them: wrong pairs like strangers, clean ones small."""
+    strategy: Any = run.recipe.strategy
+    rng = np.random.default_rng(seed)
+    for name in strategy.networks:
+        loss = np.where(wrong, rng.normal(6, 1, len(wrong)), rng.gamma(1.5, 0.6, len(wrong)))
+        strategy.seen[f"loss-first-{name}"] = [loss]
+        strategy.seen[f"null-first-{name}"] = [rng.normal(6, 1, len(wrong))]
+    strategy._weigh(run)
+    return strategy
+
+
+def test_a_weight_multiplies_the_loss_of_its_pair() -> None:
+    batch, weight = square(5), torch.tensor([1.0, 0.0, 0.5, 1.0, 0.2])
+    plain = Probable("gce")(Scores(drawn(5)), {}, batch)
+    found = Weighted(kind="gce")(Scores(drawn(5)), {}, batch.with_extra(label=weight))
+    for name, term in plain.items():
+        assert_close(found[name], term * weight)
+
+
+def test_the_first_round_keeps_pictures_aside_and_the_second_trains_on_all(tmp_path: Path) -> None:
+    run, _ = measured(tmp_path)
+    strategy: Any = run.recipe.strategy
+    first = strategy.phases(run, 0)[0].rows
+    aside = np.setdiff1d(run.rows, first)
+    assert len(aside) == pytest.approx(0.1 * len(run.rows), abs=2)
+    assert not set(run.pairs.picture[aside]) & set(run.pairs.picture[first])
+    strategy.fresh = True
+    strategy.judged = 3
+    assert (strategy.phases(run, 3)[0].rows == run.rows).all()
+
+
+def test_the_share_and_the_weights_follow_what_was_measured(tmp_path: Path) -> None:
+    run, wrong = measured(tmp_path)
+    strategy = tell(run, wrong)
+    assert strategy.noise[0] == pytest.approx(RATIO, abs=0.25)  # twenty rows are aside here, thousands in earnest
+    weight = strategy.clean["A"][run.rows]
+    assert weight[~wrong[run.rows]].mean() > 0.75 > 0.25 > weight[wrong[run.rows]].mean()
+    assert np.isnan(np.delete(strategy.clean["A"], run.rows)).all()
+
+
+def test_a_pair_that_is_hardly_clean_is_not_learnt_from_at_all(tmp_path: Path) -> None:
+    run, wrong = measured(tmp_path)
+    strategy = tell(run, wrong)
+    strategy.clean["A"][run.rows[:3]] = [0.05, 0.5, 1.0]
+    batch = strategy.weigh(run, Phase(run.rows, name="trust"), collate(run.table, run.rows[:3]))
+    assert_close(batch.extra["label"], torch.tensor([0.0, 0.5, 1.0]))
+    plain = collate(run.table, run.rows[:3])
+    assert "label" not in strategy.weigh(run, Phase(run.rows, name="measure"), plain).extra
+
+
+def test_the_second_round_begins_from_other_weights_unless_told_not_to(tmp_path: Path) -> None:
+    for restart in (True, False):
+        run, wrong = measured(tmp_path, restart=restart)
+        strategy = tell(run, wrong)
+        strategy.judged = 3
+        before = run.networks["A"]
+        strategy.phases(run, 3)
+        assert (run.networks["A"] is not before) == restart
+
+
+def test_labels_come_from_the_peer_alone_when_asked(tmp_path: Path) -> None:
+    run, wrong = measured(tmp_path, labels="peer")
+    strategy: Any = run.recipe.strategy
+    size = len(wrong)
+    for name, loss in (("A", np.arange(size)), ("B", np.arange(size)[::-1])):
+        strategy.seen[f"loss-first-{name}"] = [loss.astype(float)]
+        strategy.seen[f"null-first-{name}"] = [np.full(size, size / 2.0)]
+    strategy._weigh(run)
+    first, last = run.rows[0], run.rows[-1]
+    assert strategy.clean["A"][first] < strategy.clean["A"][last]  # B says so
+    assert strategy.clean["B"][first] > strategy.clean["B"][last]
+
+
+def test_every_row_keeps_one_stranger_and_it_is_no_sibling(tmp_path: Path) -> None:
+    run, _ = measured(tmp_path)
+    strangers = Strangers(run, run.networks["A"].matcher)
+    a, b = collate(run.table, run.rows[:30]), collate(run.table, run.rows[:30][::-1].copy())
+    assert_close(strangers.of(a), strangers.of(b).flip(0))
+    own = torch.from_numpy(run.pairs.picture[run.rows[:30]])
+    assert (strangers.owner[strangers.of(a)] != own).all()
+
+
+def test_a_stranger_scores_as_the_matrix_says(tmp_path: Path) -> None:
+    run, _ = measured(tmp_path)
+    matcher = run.networks["A"].matcher.eval()
+    found = fits(run, matcher, draw=(0,))
+    assert np.isfinite(found["loss"][run.rows]).all() and np.isfinite(found["null"][run.rows]).all()
+    assert np.isnan(np.delete(found["loss"], run.rows)).all()
+    again = fits(run, matcher, draw=(0,))
+    np.testing.assert_array_equal(found["loss"], again["loss"])
+
+
+def test_rates_rise_once_a_round() -> None:
+    plan = [rounds(epoch, 0, 10, warm=4, epochs=16, restart=True) for epoch in range(16)]
+    assert plan[0] < 0.1 and plan[3] == 1.0 and plan[4] < 0.1 and max(plan[5:9]) > 0.9 and plan[15] < 0.1
+
+
+@pytest.mark.parametrize(
+    "more", [{"peers": 1}, {"border": "rough", "loss": "infonce"}, {"border": "converged", "relabel": False}]
+)
+def test_every_part_can_be_switched_off(tmp_path: Path, more: dict[str, Any]) -> None:
+    pairs = mismatch(tiny_pairs(60, 2), ratio=0.3, seed=1)[0]
+    settings = {**tiny_settings(RECIPES["ncr+"].defaults), "epochs": 4, "warm": 2, **more}
+    run = train("ncr+", pairs, tmp_path / "run", device="cpu", **settings)
+    assert len(getattr(run.matcher, "members", [0])) == (1 if more.get("peers") == 1 else 2)
+    assert "clean_A" in np.load(run.folder / "division.npz")
