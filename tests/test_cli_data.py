@@ -18,7 +18,7 @@ from matchlight.cli import app, errors, main
 from matchlight.core import BadInput
 
 PICTURES = 8
-COMMANDS = ("scenes", "info", "convert", "noise", "features", "cache")
+COMMANDS = ("scenes", "info", "convert", "noise", "features", "labels", "cache")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, list[str]]:
@@ -336,3 +336,16 @@ def test_every_part_is_registered_and_every_command_has_an_example() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert {"data", "methods", "train", "evaluate"} <= set(commands)
     assert all("Example: matchlight" in (command.help or "") for command in commands.values())
+
+
+def test_broken_pairs_can_be_left_out_instead(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [{"image": f"{i}.jpg", "captions": [f"thing {i}", f"it is {i}"], "split": "train"} for i in range(10)]
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row in rows:
+        Image.new("RGB", (8, 8)).save(tmp_path / "d" / str(row["image"]))
+    code, _, _ = run(capsys, "data", "noise", tmp_path / "d", "-o", tmp_path / "c", "--mismatch", "0.3", "--drop")
+    assert code == 0 and not (tmp_path / "c" / "truth.json").exists()
+    kept = [json.loads(line) for line in (tmp_path / "c" / "captions.jsonl").read_text().splitlines()]
+    assert sum(len(row["captions"]) for row in kept) == 14
+    assert all(caption.endswith(row["image"].split("/")[-1][0]) for row in kept for caption in row["captions"])

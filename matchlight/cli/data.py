@@ -115,6 +115,9 @@ def noise(
     ] = None,
     seed: Seed = 0,
     split: Annotated[str, typer.Option(help="The split to break.")] = "train",
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Leave the pairs out instead: the clean ones alone, to compare with.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Break a share of a data set on purpose; truth.json beside the copy says which rows.
@@ -134,10 +137,13 @@ def noise(
         broken, truth = noises.mismatch(pairs, ratio=mismatch, per=per or "caption", **common)
     else:
         broken, truth = noises.flip_labels(pairs, ratio=labels or 0.0, kind=kind or "symmetric", **common)
+    if drop:
+        broken = noises.without(broken, truth, bare=False)
     to = _kind(broken)
     with new_folder(out) as folder:  # the data and the truth about it appear together or not at all
         formats.write(broken, folder, to=to)
-        truth.save(folder / "truth.json")
+        if not drop:  # its rows are those of the broken copy, not of what is left
+            truth.save(folder / "truth.json")
     _done({"out": out, "format": to, "rows": len(pairs.rows(split)), "moved": _moved(truth)}, as_json)
 
 
@@ -170,6 +176,58 @@ def features(
             replace(pairs, features=store, pictures=None), folder, to="npz"
         )  # any number of captions, rows in order
     _done({"out": out, "backbone": backbone, "kind": kind, "shape": store.shape}, as_json)
+
+
+@data.command()
+def labels(
+    path: Source,
+    out: Out,
+    top: Annotated[int, typer.Option(min=1, help="How many labels, those of most pictures first.")] = 50,
+    words: Annotated[
+        Path | None, typer.Option("--words", metavar="FILE", help="Labels of your own, one a line, instead.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Label pictures by the things their captions name, for data that has no labels.
+
+    The words are found by how they are used, in the training captions alone.
+
+    Example: matchlight data labels my_photos -o labelled --top 80
+    """
+    from matchlight import formats, text_labels
+    from matchlight.formats.arrays import text_lines
+
+    own = None if words is None else [line for line in text_lines(words) if line]
+    pairs = text_labels.labelled_by_words(formats.read(path), top=top, words=own)
+    to = _kind(pairs)
+    written = formats.write(pairs, out, to=to)
+    _done({"out": written, "format": to, **text_labels.summary(pairs)}, as_json)
+
+
+@data.command()
+def apply(
+    audit: Annotated[Path, typer.Argument(metavar="AUDIT", show_default=False, help="The folder of an audit.")],
+    out: Out,
+    drop: Annotated[bool, typer.Option("--drop", help="Leave suspects out (if not said otherwise).")] = False,
+    rematch: Annotated[
+        bool, typer.Option("--rematch", help="Give a suspect's caption to the picture it fits; drop the rest.")
+    ] = False,
+    decisions: Annotated[
+        Path | None,
+        typer.Option("--decisions", metavar="FILE", help="What a person decided, exported from the report."),
+    ] = None,
+    source: Annotated[Path | None, typer.Option("--data", help="Where the audited data is now, if it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a cleaned copy of an audited data set; the original is never touched.
+
+    Example: matchlight data apply audits/one -o cleaned
+    """
+    if drop and rematch:
+        raise typer.BadParameter("one of them", param_hint="--drop or --rematch")
+    from matchlight.auditing.apply import apply as write_cleaned
+
+    _done(write_cleaned(audit, out, rematch=rematch, decisions=decisions, data=source), as_json)
 
 
 @data.command()

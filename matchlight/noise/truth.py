@@ -68,12 +68,12 @@ def tell_moves(pairs: Pairs, order: Ints, **facts: Any) -> tuple[Pairs, Truth]:
     return pairs.with_captions_moved(moved, order[moved]), Truth("mismatch", moved=list(source), source=source, **facts)
 
 
-def without(pairs: Pairs, truth: Truth) -> Pairs:
-    """The rows that were left alone, every picture kept: what a method given the truth would train on."""
+def without(pairs: Pairs, truth: Truth, *, bare: bool = True) -> Pairs:
+    """The rows that were left alone: what a method given the truth would train on; `bare` keeps every picture."""
     if isinstance(truth.moved, dict):
         raise BadInput("wrong labels belong to items, not to pairs; only mismatched pairs can be left out")
-    rows = np.arange(len(pairs))
-    return pairs.select(np.arange(len(pairs.names)), rows[truth.clean(rows)])
+    rows = np.flatnonzero(truth.clean(np.arange(len(pairs))))
+    return pairs.select(np.arange(len(pairs.names)) if bare else np.unique(pairs.picture[rows]), rows)
 
 
 def check_request(ratio: float, seed: int) -> None:
