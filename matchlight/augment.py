@@ -136,17 +136,22 @@ def drop_words(
     word: int = PAD,
     vocabulary: int = 0,
     special: tuple[int, ...] = (),
+    joined: Tensor | None = None,
 ) -> Items:
     """Each real word (N, L) is changed with probability `p`; words in `special` never are.
 
     "zero": it becomes `word` (<pad>, whose embedding is zero; or an <unk> or <mask>) and stays in the mask.
     "mixed", as VSE-infinity: half become `word` (its <mask>), a tenth any word of the `vocabulary`, the rest are taken
     out and what follows moves up; a caption keeps at least one word.
+    `joined` (V,) says which ids are pieces that go on the word before them: they share its fate.
     """
     if mode not in ("zero", "mixed"):
         raise ValueError(f"{mode!r} is no way to drop words; known: zero, mixed")
     length = items.x.shape[1]
     draw = _draws(items, 2 * length, seed, "words")
+    if joined is not None:
+        first = _first_piece(joined[items.x])
+        draw = torch.cat([half.gather(1, first) for half in draw.chunk(2, 1)], 1)
     hit = _real(items) & (draw[:, :length] < p)
     for token in special:
         hit &= items.x != token
@@ -155,6 +160,12 @@ def drop_words(
     if vocabulary < 1:
         raise ValueError("mode 'mixed' draws other words: it needs the size of the vocabulary")
     return _mixed(items, hit, draw[:, :length] / p, draw[:, length:], word, vocabulary)
+
+
+def _first_piece(joined: Tensor) -> Tensor:
+    """(N, L): where the word begins that each piece belongs to."""
+    place = torch.arange(joined.shape[1], device=joined.device).expand_as(joined)
+    return place.masked_fill(joined, 0).cummax(1).values
 
 
 def _mixed(items: Items, hit: Tensor, which: Tensor, other: Tensor, word: int, vocabulary: int) -> Items:

@@ -16,6 +16,8 @@ from matchlight.core import IMAGE, TEXT, Batch, Items
 from matchlight.pairs import FeatureSource, Pairs
 from matchlight.text import Captions
 
+ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
+
 
 def seeded(*numbers: int) -> np.random.Generator:
     """A generator for one purpose: every draw follows from (seed, epoch, phase, step), never from what ran before."""
@@ -71,6 +73,8 @@ class Table:
             extra["label"] = torch.from_numpy(self.pairs.labels.image[index].astype(np.float32))
         if self.pairs.boxes is not None:
             extra["box"] = torch.from_numpy(self.pairs.boxes[index].astype(np.float32))
+        if self.pairs.objects is not None:
+            extra["object"] = torch.from_numpy(self.pairs.objects[index].astype(np.int64))
         x = x if x.dtype in (torch.uint8, torch.float16) else x.float()
         return Items(x, None, torch.from_numpy(np.asarray(index, dtype=np.int64)), extra)
 
@@ -109,7 +113,8 @@ def collate(
     """A batch of these rows. Each picture is read once; `repeat` gives every pair its own copy, as the old code does.
 
     So do batches of fewer pictures than processes: an encoder cannot be asked to read nothing.
-    `more` names further (picture, caption) pairs to score; their items follow the batch's own on each side.
+    `more` names further (picture, caption) pairs to score. An item of theirs that the batch holds already is not read
+    again; the others follow the batch's own, each once.
     """
     owners = table.pairs.picture[rows]
     pictures, place = np.unique(owners, return_inverse=True)
@@ -118,15 +123,33 @@ def collate(
     links = {"positive": np.stack([place, np.arange(len(rows))], 1)}
     core = (len(pictures), len(rows))
     texts = rows
-    for name, pairs in (more or {}).items():
-        spots = np.stack([np.arange(len(pairs)) + len(pictures), np.arange(len(pairs)) + len(texts)], 1)
-        pictures, texts = np.concatenate([pictures, pairs[:, 0]]), np.concatenate([texts, pairs[:, 1]])
-        links[name] = spots
+    if more:
+        pictures, spots = _joined(pictures, [pairs[:, 0] for pairs in more.values()])
+        texts, words = _joined(texts, [pairs[:, 1] for pairs in more.values()])
+        links |= {name: np.stack(both, 1) for name, *both in zip(more, spots, words, strict=True)}
+        if table.pixels:  # few sizes of batch: a backbone plans anew for each
+            pictures = np.concatenate([pictures, np.resize(pictures, -len(pictures) % ROUND)])
     sides = {
         IMAGE: table.items(IMAGE, pictures[processes.shard(len(pictures))]),
         TEXT: table.items(TEXT, texts[processes.shard(len(texts))]),
     }
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
+
+
+def _joined(own: np.ndarray, wanted: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """A batch's own items with what else is wanted behind them, and where each of those stands.
+
+    Of an item that the batch holds several times, the k-th of a list that is as long takes the k-th copy if it is one.
+    """
+    everything = np.concatenate([own, *wanted])
+    kinds, first, which = np.unique(everything, return_index=True, return_inverse=True)
+    new = first >= len(own)
+    place = np.where(new, len(own) + np.cumsum(new) - 1, first)[which.ravel()]
+    parts = np.split(place[len(own) :], np.cumsum([len(part) for part in wanted])[:-1])
+    for part, asked in zip(parts, wanted, strict=True):
+        if len(asked) == len(own):
+            part[asked == own] = np.flatnonzero(asked == own)
+    return np.concatenate([own, kinds[new]]), parts
 
 
 def fewest() -> int:
@@ -147,6 +170,17 @@ def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = 
     if len(parts) > 1 and len(parts[-1]) < fewest():
         parts[-2:] = [np.concatenate(parts[-2:])]
     return parts
+
+
+def plan_pictures(
+    rows: np.ndarray, picture: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False
+) -> list[np.ndarray]:
+    """Shuffled pictures with all their rows, about `size` rows a batch; `even`: the same number of pictures in each."""
+    owners = picture[rows]
+    names, counts = np.unique(owners, return_counts=True)
+    rows_of = np.split(rows[np.argsort(owners, kind="stable")], np.cumsum(counts)[:-1])
+    each = round(size * len(names) / max(1, len(rows)))
+    return [np.concatenate([rows_of[k] for k in part]) for part in plan(np.arange(len(names)), each, rng, even=even)]
 
 
 def ahead(make: Callable[[int], Any], steps: range, *, depth: int = 2) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import TypeVar
 
 from rich.console import Console
@@ -17,17 +18,37 @@ def say(message: str) -> None:
     err.print(message, markup=False)
 
 
+class Display(Progress):
+    """A progress display that is known while it is shown: what lasts inside it gets a line there, not its own."""
+
+    shown: list[Progress] = []
+
+    def start(self) -> None:
+        """Show it."""
+        super().start()
+        self.shown.append(self)
+
+    def stop(self) -> None:
+        """Take it away."""
+        super().stop()
+        if self in self.shown:
+            self.shown.remove(self)
+
+
 def progress() -> Progress:
     """A progress display with time left; silent when stderr is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
-    return Progress(*columns, *more, console=err, disable=not err.is_terminal, transient=True)
+    return Display(*columns, *more, console=err, disable=not err.is_terminal, transient=True)
 
 
 def track(things: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
     """Iterate with a progress bar that says what is going on and how long it will take."""
-    with progress() as bar:
+    with nullcontext(Display.shown[-1]) if Display.shown else progress() as bar:
         task = bar.add_task(what, total=total if total is not None else len(things), note="")  # type: ignore[arg-type]
-        for thing in things:
-            yield thing
-            bar.advance(task)
+        try:
+            for thing in things:
+                yield thing
+                bar.advance(task)
+        finally:
+            bar.remove_task(task)

@@ -197,6 +197,10 @@ class Similarity(nn.Module):
         """Bytes that scoring one pair needs at its widest: what the block size follows."""
         return 4 * images.vectors.shape[1] * texts.vectors.shape[1] * 4
 
+    def predict(self, embedding: Embedding, side: str) -> Tensor | None:
+        """(N, classes) label probabilities of one side's items; None = this method predicts no labels."""
+        return None
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -226,6 +230,7 @@ class Matcher(nn.Module):
     """Encoders (one a side) and the similarity between what they give."""
 
     depends_on_padding = False  # imported models whose authors' code is not padding-invariant say True
+    encode_batch = 128  # items encoded at once; models that depend on padding read as many as their authors' code
 
     def __init__(self, encoders: dict[str, nn.Module], similarity: Similarity):
         super().__init__()
@@ -248,6 +253,10 @@ class Matcher(nn.Module):
         """(P,) scores row by row."""
         return self.similarity.pairs(images, texts)  # type: ignore[arg-type]
 
+    def predict(self, embedding: Embeddings, side: str) -> Tensor | None:
+        """(N, classes) label probabilities of one side's items; None where the method predicts no labels."""
+        return self.similarity.predict(embedding, side)  # type: ignore[arg-type]
+
 
 class Ensemble(Matcher):
     """Several matchers whose scores are averaged (SGRAF, NCR, BFAN equal + prob, AOQ)."""
@@ -261,6 +270,11 @@ class Ensemble(Matcher):
         """True if any member's scores change with padding."""
         return any(member.depends_on_padding for member in self.members)  # type: ignore[misc]
 
+    @property
+    def encode_batch(self) -> int:  # type: ignore[override]
+        """As many as its first member reads."""
+        return self.members[0].encode_batch  # type: ignore[return-value]
+
     def embed(self, side: str, items: Items) -> Parts:
         """One embedding a member."""
         return Parts(member.embed(side, items) for member in self.members)  # type: ignore[operator,misc]
@@ -272,6 +286,12 @@ class Ensemble(Matcher):
     def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """The mean of the members' scores, row by row."""
         return self._mean("score_pairs", images, texts)
+
+    def predict(self, embedding: Embeddings, side: str) -> Tensor | None:
+        """The mean of the members' probabilities, if all of them predict labels."""
+        parts = zip(self.members, tuple.__iter__(embedding), strict=True)  # type: ignore[arg-type]
+        found = [member.predict(part, side) for member, part in parts]  # type: ignore[operator]
+        return None if any(one is None for one in found) else torch.stack(found).mean(0)
 
     def _mean(self, how: str, images: Embeddings, texts: Embeddings) -> Tensor:
         sides = zip(self.members, tuple.__iter__(images), tuple.__iter__(texts), strict=True)  # type: ignore[arg-type]
@@ -303,6 +323,7 @@ class Phase:
     order: Callable[[np.random.Generator], list[np.ndarray]] | None = None  # None: shuffled, in batches
     weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
     name: str = "train"
+    together: bool = False  # `order` keeps a picture's captions together: it is read once for them, from pixels too
 
 
 class Strategy(Protocol):
@@ -326,7 +347,7 @@ class Recipe:
     epochs: int
     batch: int
     groups: Callable[[Matcher, Objective], list[dict[str, Any]]]  # {"name", "params", "lr", "weight_decay"}
-    optimiser: str = "adam"  # "adam" | "adamw" | "sgd"
+    optimiser: str = "adam"  # "adam" | "adamw" | "sgd" | "rmsprop" | "amsgrad" | "adamp"
     schedule: Callable[[int, int, int], dict[str, float] | float] = lambda epoch, step, steps: 1.0  # factor; 0 = frozen
     betas: tuple[float, float] = (0.9, 0.999)
     clip: float = 2.0  # 0 = no clipping
@@ -339,6 +360,7 @@ class Recipe:
     augment: Callable[[str, Items, int], Items] | None = None  # (side, items, seed), training only
     before_step: Callable[[Any, Phase, Batch], Batch] | None = None
     finish: Callable[[Any], None] | None = None
+    check: Callable[[Any], None] | None = None  # what can be refused before the run folder is made
     notes: dict[str, Any] = field(default_factory=dict)  # written into recipe.json
     matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
 

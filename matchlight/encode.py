@@ -24,7 +24,7 @@ def encode(
     side: str,
     index: np.ndarray,
     *,
-    batch: int = 128,
+    batch: int | None = None,
     device: torch.device | str | None = None,
     keep_on_device: bool = False,
     quiet: bool = True,
@@ -32,6 +32,7 @@ def encode(
     """Embeddings of these places of one side, in this order, in eval mode and full precision."""
     if not len(index):
         raise BadInput(f"{table.pairs.root}: there are no {'captions' if side == TEXT else 'pictures'} to encode")
+    batch = batch or matcher.encode_batch
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
     home = where if keep_on_device else torch.device("cpu")
     order = _order(table, side, index, keep=matcher.depends_on_padding)
@@ -51,7 +52,13 @@ def encode(
 
 
 def encode_both(
-    matcher: Matcher, table: Table, pictures: np.ndarray, rows: np.ndarray, *, batch: int = 128, quiet: bool = True
+    matcher: Matcher,
+    table: Table,
+    pictures: np.ndarray,
+    rows: np.ndarray,
+    *,
+    batch: int | None = None,
+    quiet: bool = True,
 ) -> tuple[Embeddings, Embeddings]:
     """Pictures and captions of a split, on the model's device where it is a GPU."""
     on_gpu = next(matcher.parameters()).device.type == "cuda"

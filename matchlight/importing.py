@@ -10,7 +10,7 @@ from typing import Any
 from matchlight import checkpoints
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
 from matchlight.foreign import read_checkpoint, read_vocabulary_words
-from matchlight.recipes import Foreign, Method, method
+from matchlight.recipes import Foreign, Method, grounded, method
 from matchlight.runs import VERSION, Run
 from matchlight.text import Vocabulary
 
@@ -43,7 +43,7 @@ def _vocabulary(path: Path, wanted: int) -> Vocabulary:
 
 def _member(foreign: Foreign, chosen: Method, path: Path) -> tuple[Matcher, Sizes, dict[str, Any]]:
     sizes = Sizes(pairs=0, pictures=0, image=foreign.kind, **foreign.sizes)
-    named = {**chosen.defaults, **foreign.arguments}
+    named = {**grounded(chosen, foreign.arguments).defaults, **foreign.arguments}
     matcher = _one(chosen.build(sizes, **named).matcher(), foreign, path)
     return matcher, sizes, named
 

@@ -60,8 +60,8 @@ class BatchNorm(nn.BatchNorm1d):
     The weights are those of nn.BatchNorm1d. `count_padding` counts padded rows as the old code does.
     """
 
-    def __init__(self, features: int, *, count_padding: bool = False):
-        super().__init__(features)
+    def __init__(self, features: int, *, count_padding: bool = False, affine: bool = True):
+        super().__init__(features, affine=affine)
         self.count_padding = count_padding
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
@@ -81,7 +81,7 @@ class BatchNorm(nn.BatchNorm1d):
         variance = processes.total(((rows - mean).square() * weight).sum(0)) / count
         self._remember(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))
         normal = (rows - mean) * torch.rsqrt(variance + self.eps)
-        return normal * self.weight + self.bias
+        return normal * self.weight + self.bias if self.affine else normal
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor) -> None:

@@ -9,9 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from matchlight import processes
-from matchlight.core import IMAGE, TEXT, Batch, Embeddings, Matcher, Objective, Recipe, Scores
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Items, Matcher, Objective, Recipe, Scores
+from matchlight.optimisers import AdamP, AmsGrad
+from matchlight.similarity import trim
 
-OPTIMISERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+    "amsgrad": AmsGrad,
+    "adamp": AdamP,
+}
+UNFUSED = ("rmsprop", "adamp")  # torch has no fused kernels for these
 
 
 class Network:
@@ -30,10 +40,10 @@ class Network:
     def _optimiser(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         for group in groups:
             group["base"] = group["lr"]
-        options: dict[str, Any] = {} if self.recipe.optimiser == "sgd" else {"betas": self.recipe.betas}
-        if self.device.type == "cuda":
+        options: dict[str, Any] = {"betas": self.recipe.betas} if "adam" in self.recipe.optimiser else {}
+        if self.device.type == "cuda" and self.recipe.optimiser not in UNFUSED:
             options["fused"] = True
-        return OPTIMISERS[self.recipe.optimiser](groups, lr=groups[0]["lr"], **options)
+        return OPTIMISERS[self.recipe.optimiser](groups, lr=groups[0]["lr"], **options)  # type: ignore[call-arg]
 
     def set_rates(self, factor: dict[str, float] | float) -> None:
         """Scale every group's rate; a factor of 0 freezes the group, so that its gradients are not even computed."""
@@ -113,15 +123,30 @@ def whole_batch(matcher: Matcher, batch: Batch) -> tuple[dict[str, Embeddings], 
 def score_batch(matcher: Matcher, embeddings: dict[str, Embeddings], batch: Batch, *, matrix: bool) -> Scores:
     """The matrix of the batch's own items (each process scores its share of the pictures) and every further link."""
     images, texts = embeddings[IMAGE], embeddings[TEXT]
-    links = {
-        name: matcher.score_pairs(images.take(link[:, 0]), texts.take(link[:, 1])).float()
-        for name, link in batch.links.items()
-        if name != "positive"
-    }
+    links = score_links(matcher, images, texts, {k: link for k, link in batch.links.items() if k != "positive"})
     if not matrix:
         return Scores(None, links)
     own_i, own_t = batch.core or (len(images), len(texts))
     mine = processes.shard(own_i)
-    rows = matcher.score(images.take(slice(0, own_i)).take(mine), texts.take(slice(0, own_t))).float()
+    own = texts.take(slice(0, own_t))
+    if own_t < len(texts) and not matcher.depends_on_padding:
+        own = _shortened(own, batch.sides[TEXT])
+    rows = matcher.score(images.take(slice(0, own_i)).take(mine), own).float()
     sizes = [own_i // processes.world() + (r < own_i % processes.world()) for r in range(processes.world())]
     return Scores(processes.gather(rows, sizes), links)
+
+
+def _shortened(own: Embeddings, items: Items) -> Embeddings:
+    """A batch's own captions, where they are one vector a word, no wider than they need: companions may be longer."""
+    if isinstance(own, Embedding) and "length" in items.extra and own.vectors.shape[1] == items.x.shape[1]:
+        return trim(own, int(items.extra["length"][: len(own)].max()))
+    return own
+
+
+def score_links(matcher: Matcher, images: Embeddings, texts: Embeddings, links: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Pair by pair, never as a matrix; all links in one call, since many small ones would keep a GPU waiting."""
+    if not links:
+        return {}
+    link = torch.cat(list(links.values()))
+    scores = matcher.score_pairs(images.take(link[:, 0]), texts.take(link[:, 1])).float()
+    return dict(zip(links, scores.split([len(part) for part in links.values()]), strict=True))

@@ -91,6 +91,7 @@ class Pairs:
     text_features: np.ndarray | None = None  # (C, D)
     tokens: Sequence[Sequence[int]] | None = None  # (C,) word ids that came with the data
     boxes: np.ndarray | None = None  # (N, R, 4 or 5)
+    objects: np.ndarray | None = None  # (N, R) what each box shows, a class number; below 0 where nobody knows
     labels: Labels | None = None
     relevance: csr_matrix | None = None  # (C, N) True where a caption fits a picture; None: only its own
     root: Path = field(default_factory=Path)
@@ -109,7 +110,8 @@ class Pairs:
 
     def _check_lengths(self) -> None:
         """Whatever comes with the pictures or the rows has one entry for each of them."""
-        for what, mine in (("pictures", self.pictures), ("features", self.features), ("boxes", self.boxes)):
+        theirs = {"pictures": self.pictures, "features": self.features, "boxes": self.boxes, "objects": self.objects}
+        for what, mine in theirs.items():
             if mine is not None and len(mine) != len(self.names):
                 raise BadInput(f"{self.root}: {len(mine)} {what} for {len(self.names)} pictures")
         for what, own in (("text_features", self.text_features), ("tokens", self.tokens)):
@@ -182,6 +184,7 @@ class Pairs:
             text_features=None if self.text_features is None else self.text_features[rows],
             tokens=None if self.tokens is None else [self.tokens[i] for i in rows],
             boxes=None if self.boxes is None else self.boxes[pictures],
+            objects=None if self.objects is None else self.objects[pictures],
             labels=None if self.labels is None else self.labels.take(pictures, rows),
             relevance=None if self.relevance is None else self.relevance[rows][:, pictures].tocsr(),
             notes={**self.notes, "rows": self._whole("rows", rows), "pictures": self._whole("pictures", pictures)},

@@ -10,6 +10,7 @@ import torch
 
 from matchlight.batches import Table
 from matchlight.core import BadInput, Sizes
+from matchlight.formats import boxes
 from matchlight.pairs import Pairs
 from matchlight.text import Captions, Vocabulary
 
@@ -45,17 +46,24 @@ def build_vocabulary(pairs: Pairs, rows: np.ndarray) -> Vocabulary:
 
 
 def view_of(arguments: dict[str, Any], *, pooled: bool, pairs: Pairs) -> dict[str, Any]:
-    """How a method with these arguments wants to see pictures."""
+    """How a method with these arguments wants to see pictures, and captions where it reads them with its own words."""
+    sentences = {"sentences": arguments["sentences"]} if arguments.get("sentences") else {}
+    return {**_picture_view(arguments, pooled=pooled, pairs=pairs), **sentences}
+
+
+def _picture_view(arguments: dict[str, Any], *, pooled: bool, pairs: Pairs) -> dict[str, Any]:
     if arguments.get("finetune"):
         if pairs.pictures is None:
             raise BadInput(f"{pairs.root}: finetune=true needs pictures, and this set has only features")
         return {"kind": "pixels", "backbone": arguments["backbone"], "size": arguments.get("pixels")}
     if pairs.features is not None:
         return {"kind": "given"}
+    things = {"boxes": True} if arguments.get("boxes") and boxes.known(pairs) else {}
     return {
         "kind": "pooled" if pooled else "grid",
         "backbone": arguments.get("backbone", "lite0"),
         "size": arguments.get("pixels"),
+        **things,
     }
 
 
@@ -73,6 +81,13 @@ def _images(pairs: Pairs, view: dict[str, Any], device: torch.device) -> tuple[A
             pairs, backbone=view["backbone"], kind=view["kind"], device=device.type, size=view["size"]
         )
     return store, list(store.broken)
+
+
+def _pieces(pairs: Pairs, name: str) -> Captions:
+    """Captions in the word pieces of a sentence encoder, which brings its own vocabulary."""
+    from matchlight.sentences import sentence_encoder
+
+    return Captions.from_tokens(sentence_encoder(name).token_ids(pairs.captions))
 
 
 def _shape(images: Any, view: dict[str, Any]) -> tuple[str, int, int]:
@@ -95,10 +110,13 @@ def prepare(
 ) -> Inputs:
     """Read pictures as `view` says, captions with `vocabulary` (built from the training split where none is given)."""
     view = with_size(view, device)
+    pairs = boxes.attach(pairs) if view.get("boxes") else pairs
     images, broken = _images(pairs, view, device)
     rows = pairs.rows(train) if train in pairs.split_names else np.arange(0)
     if pairs.text_features is not None:
         captions, vocabulary = None, None
+    elif view.get("sentences"):
+        captions, vocabulary = _pieces(pairs, view["sentences"]), None
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)

@@ -13,7 +13,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from matchlight.core import BadInput, Recipe
@@ -57,6 +57,10 @@ class Method:
     small: dict[str, Any] = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
+    over: str | None = None  # the argument that names the method this one is built on: its arguments are taken too
+    base: Method | None = None  # that method, once it is known (`grounded`)
+    sets: dict[str, dict[str, Any]] = field(default_factory=dict)  # by method below: other defaults for its arguments
+    begun: dict[str, Any] = field(default_factory=dict)  # settings of a run that starts from another's weights
     reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = (
         None  # authors' checkpoint -> ours, per network
     )
@@ -64,13 +68,23 @@ class Method:
     @property
     def defaults(self) -> dict[str, Any]:
         """Argument names with the paper's values."""
+        below = self._ground()
+        return (below.defaults | self.sets.get(below.name, {}) if below else {}) | self.own
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The arguments that are not those of a method below."""
         parameters = inspect.signature(self.build).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     @property
     def types(self) -> dict[str, Any]:
         """Argument names with their declared types."""
-        return typing.get_type_hints(self.build)
+        below = self._ground()
+        return (below.types if below else {}) | typing.get_type_hints(self.build)
+
+    def _ground(self) -> Method | None:
+        return self.base or (method(self.own[self.over]) if self.over else None)
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
@@ -94,6 +108,24 @@ def method(name: str) -> Method:
     if name not in RECIPES:
         raise BadInput(f"{name!r} is no method; {nearest(name, RECIPES)} (`matchlight methods` lists them)")
     return RECIPES[name]
+
+
+def grounded(chosen: Method, given: dict[str, Any]) -> Method:
+    """A method that is built on another (`ncr scorer=saf`), with the sizes and presets of the one below it."""
+    if chosen.over is None or chosen.base is not None:
+        return chosen
+    below = method(str(given.get(chosen.over, chosen.own[chosen.over])))
+    if below.over is not None or "pairs" not in below.needs:
+        raise BadInput(f"{chosen.over}={below.name}: {chosen.name} is built on a method that learns from pairs alone")
+    known = {*below.defaults, *chosen.own}
+    presets = {**below.presets, **{name: _known(preset, known) for name, preset in chosen.presets.items()}}
+    small = {**below.small, **_known(chosen.small, known)}
+    return replace(chosen, base=below, small=small, presets=presets, pooled=below.pooled)
+
+
+def _known(settings: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """A method's own settings, without those that only another base has."""
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
@@ -148,9 +180,11 @@ def parse(words: list[str]) -> dict[str, str]:
     return out
 
 
-def arguments(chosen: Method, given: dict[str, Any], *, pairs: int, device: str) -> tuple[dict[str, Any], str]:
+def arguments(
+    chosen: Method, given: dict[str, Any], *, pairs: int, device: str, begun: bool = False
+) -> tuple[dict[str, Any], str]:
     """All arguments of a run (defaults, preset, overrides) and the name of the preset that was taken."""
-    given = dict(given)
+    given, chosen = dict(given), grounded(chosen, given)
     preset = str(given.pop("preset", "auto"))
     known = chosen.defaults
     for name in given:
@@ -159,7 +193,7 @@ def arguments(chosen: Method, given: dict[str, Any], *, pairs: int, device: str)
     named = {name: convert(name, value, chosen.types[name]) for name, value in given.items()}
     _check_values(named)
     taken, base = _preset(chosen, preset, pairs=pairs, device=device, batch=named.get("batch"))
-    return {**known, **base, **named}, taken
+    return {**known, **base, **(chosen.begun if begun else {}), **named}, taken
 
 
 def _check_values(named: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from matchlight.console import say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
-from matchlight.recipes import Method, arguments, method
+from matchlight.recipes import Method, arguments, grounded, method
 from matchlight.text import Vocabulary
 from matchlight.trainer import Trainer
 
@@ -45,6 +45,18 @@ class Run:
     def device(self) -> torch.device:
         """Where the model lives."""
         return next(self.matcher.parameters()).device
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether it was trained, and should be judged, by labels."""
+        recipe = method(self.info["name"]).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
+        return recipe.protocol == "labels"
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes it was trained on, in its own order."""
+        path = self.folder / "labels.json"
+        return checkpoints.read_json(path, "a run's classes") if path.is_file() else None
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Run:
@@ -225,14 +237,15 @@ def train(
     **overrides: Any,
 ) -> Run:
     """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
-    chosen = method(name)
+    chosen = grounded(method(name), overrides)
     where = start_processes(pick_device(device))
     precision = pick_precision(precision, where)
     if "train" not in pairs.split_names:
         raise BadInput(
             f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
         )
-    given, taken = arguments(chosen, overrides, pairs=len(pairs.rows("train")), device=where.type)
+    count = len(pairs.rows("train"))
+    given, taken = arguments(chosen, overrides, pairs=count, device=where.type, begun=start is not None)
     check_needs(chosen, pairs)
     folder = Path(out if out is not None else processes.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if processes.rank() == 0:
@@ -253,12 +266,14 @@ def train(
     )
     if start is not None:
         _borrow(trainer, start)
+    if recipe.check is not None:
+        recipe.check(trainer)
     with _alone(folder) if processes.rank() == 0 else nullcontext():
         if processes.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
             _check_free(folder, resume=resume)
             _claim(folder, info)
             _keep_words(folder, inputs, pairs)
-            passes = f"{given['epochs']} epochs of {inputs.sizes.pairs} pairs"
+            passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
             say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
         processes.barrier()
         if resume:

@@ -30,12 +30,22 @@ def step_down(epoch: int, step: int, steps: int, *, at: int) -> float:
     return 0.1 if epoch >= at else 1.0
 
 
+def half_cosine(epoch: int, step: int, steps: int, *, epochs: int) -> float:
+    """From the full rate down to nothing along half a cosine, step by step."""
+    return (1 + math.cos(math.pi * (epoch * steps + step) / max(1, epochs * steps))) / 2
+
+
 def one_cycle(epoch: int, step: int, steps: int, *, epochs: int, rise: float = 0.2, start: float = 0.04) -> float:
     """Up along a cosine during the first part of training, then down to nothing."""
     done = (epoch * steps + step) / max(1, epochs * steps)
     if done < rise:
         return start + (1 - start) * (1 - math.cos(math.pi * done / rise)) / 2
     return (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+
+
+def cosine(epoch: int, step: int, steps: int, *, epochs: int) -> float:
+    """Down to nothing along half a cosine, an epoch late: MRL's code steps its schedule after each epoch's end."""
+    return (1 + math.cos(math.pi * max(0, epoch - 1) / max(1, epochs))) / 2
 
 
 def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:

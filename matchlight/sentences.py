@@ -55,10 +55,15 @@ class SentenceEncoder(nn.Module):
 
     dim: int
     frozen = False
+    _tokenizer: Any
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Word-piece ids of each text, special pieces included: what `text.Captions.from_tokens` takes."""
         raise NotImplementedError
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every word piece with its id."""
+        return dict(self._tokenizer.get_vocab())
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(N, L) ids and mask, True = real -> (N, L, D) states; those of padded places mean nothing."""
@@ -242,7 +247,7 @@ class HuggingFace(SentenceEncoder):
         except (ImportError, RuntimeError):
             raise BadInput(f"hf:{name} needs the package transformers: pip install 'matchlight[backbones]'") from None
         self.model: nn.Module = _from_hub(AutoModel, name, use_safetensors=True)
-        self._tokenizer: Any = _from_hub(AutoTokenizer, name)
+        self._tokenizer = _from_hub(AutoTokenizer, name)
         settings: Any = self.model.config
         self.dim = getattr(settings, "hidden_size", 0)
         if not self.dim or getattr(settings, "is_encoder_decoder", False):

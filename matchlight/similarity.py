@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -160,9 +161,24 @@ def score_all(
 ) -> np.ndarray:
     """(I, T) float32 scores of everything against everything, block by block; the blocks never change the result."""
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
+    out = np.empty((len(images), len(texts)), dtype=np.float32)
+    for i, places, block in score_blocks(matcher, images, texts, where, budget=budget, quiet=quiet):
+        out[i : i + len(block), places] = block.cpu().numpy()
+    return out
+
+
+def score_blocks(
+    matcher: Matcher,
+    images: Embeddings,
+    texts: Embeddings,
+    where: torch.device,
+    *,
+    budget: int | None = None,
+    quiet: bool = True,
+) -> Iterator[tuple[int, np.ndarray, Tensor]]:
+    """(first picture, places of captions, their scores on the device) until every pair was scored once."""
     room = budget or default_budget(where) * (AT_ONCE if keeps_its_budget(matcher, where) else 1)
     blocks = plan_blocks(matcher, images, texts, room)
-    out = np.empty((len(images), len(texts)), dtype=np.float32)
     todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
     held, row = -1, images
     for i, (start, stop, width) in todo if quiet else track(todo, "scoring"):
@@ -171,5 +187,4 @@ def score_all(
         places = blocks.order[start:stop]
         some = texts.take(torch.from_numpy(places))
         some = some if matcher.depends_on_padding else trim(some, width)
-        out[i : i + blocks.tall, places] = matcher.score(row, some.to(where)).float().cpu().numpy()
-    return out
+        yield i, places, matcher.score(row, some.to(where)).float()

@@ -1,9 +1,12 @@
-"""How epochs are spent: plain passes, a gentler objective first (warm-up), networks trained side by side (apart)."""
+"""How epochs are spent: plain, a gentler start (warm-up), whole pictures (together), networks side by side (apart)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from matchlight.batches import plan_pictures
 from matchlight.core import Ensemble, Matcher, Objective, Phase
 
 
@@ -42,6 +45,15 @@ class WarmUp(Plain):
         ramp = (lambda step, steps: step / steps) if epoch == self.ramp else None
         name = "warm-up" if warm else "train"
         return [Phase(rows=run.rows, objective=self.objective if warm else None, weight=ramp, name=name)]
+
+
+class Together(WarmUp):
+    """Pictures are drawn, not pairs: a picture comes into a batch with all its captions."""
+
+    def phases(self, run: Any, epoch: int) -> list[Phase]:
+        """As a warm-up's, in batches of whole pictures."""
+        order = partial(plan_pictures, run.rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
+        return [replace(phase, order=order, together=True) for phase in super().phases(run, epoch)]
 
 
 class Apart(Plain):

@@ -37,6 +37,22 @@ def test_companions_follow_the_batch_and_are_linked_by_place(table) -> None:
     assert batch.sides[TEXT].id[places[:, 1]].tolist() == [7, 9]
 
 
+def test_companions_share_what_the_batch_holds_and_are_read_once(table) -> None:
+    more = {"a": np.array([[0, 7], [1, 9]]), "b": np.array([[3, 0], [5, 2]]), "c": np.array([[3, 7], [4, 11]])}
+    batch = collate(table, np.array([0, 2]), more=more)
+    assert batch.sides[IMAGE].id.tolist() == [0, 1, 3, 4, 5] and batch.sides[TEXT].id.tolist() == [0, 2, 7, 9, 11]
+    for name, pairs in more.items():
+        image, text = batch.links[name].unbind(1)
+        assert batch.sides[IMAGE].id[image].tolist() == pairs[:, 0].tolist()
+        assert batch.sides[TEXT].id[text].tolist() == pairs[:, 1].tolist()
+    assert batch.core == (2, 2) and batch.positive.tolist() == [[0, 0], [1, 1]]
+
+
+def test_where_pictures_repeat_a_companion_takes_its_own_rows_copy(table) -> None:
+    batch = collate(table, np.array([4, 5]), more={"a": np.array([[2, 7], [2, 9]])}, repeat=True)
+    assert batch.links["a"][:, 0].tolist() == [0, 1]  # not the first copy twice: each has its own dropout
+
+
 def test_every_row_comes_once_and_no_batch_holds_one_pair() -> None:
     parts = plan(np.arange(17), 8, seeded(0))
     assert sorted(np.concatenate(parts).tolist()) == list(range(17)) and [len(p) for p in parts] == [8, 9]

@@ -175,9 +175,14 @@ def test_eight_pairs_can_be_learnt_by_heart(name: str, tmp_path: Path) -> None:
     pairs = tiny_pairs(pictures=8, captions=1, held=0)
     longer = {"epochs": 60, "rate": 1e-2, "dim": 32, "select": "last", "decay_every": 60, "drop_epoch": 60}
     longer |= {"warm": 15, "dropout": 0.0, "sim_dim": 16}  # SGR: so few steps are too few for hard negatives at once
+    longer |= {"hidden": 32, "text_rate": 1e-2} | ({"halve_every": 60, "rate": 5e-2} if name == "fgcrossnet" else {})
     known = {key: value for key, value in longer.items() if key in RECIPES[name].defaults}
     settings = {**tiny_settings(RECIPES[name].defaults), **known}
     run = train(name, pairs, tmp_path / "run", device="cpu", preset="small", **settings)
+    if "labels" in RECIPES[name].needs:  # such a method need not tell items of one class apart
+        report = evaluate(run, pairs, "train")
+        assert report["map"]["i2t"] >= 0.9 and report["map"]["t2i"] >= 0.9
+        return
     report = evaluate(run, pairs, "train", protocol="recall")
     assert report["i2t"]["r1"] >= 75 and report["t2i"]["r1"] >= 75
 

@@ -170,6 +170,13 @@ def test_cross_rank_is_one_only_where_a_pair_is_first_both_ways():
     assert m.cross_ranks(scores, owner).tolist() == [1, 2, 1, 1]
 
 
+def test_a_histogram_of_ranks_counts_each_once_and_fractions_as_the_next_rank():
+    counts = m.rank_histogram([1, 1, 1.5, 5, 5.2, 200, 201, 4000])
+    assert counts["1"] == 2 and counts["2-5"] == 2 and counts["6-10"] == 1 and counts["101-200"] == 1
+    assert counts[">200"] == 2 and sum(counts.values()) == 8
+    assert m.rank_histogram([1, 2, 9], bins=((1, 1), (2, 3))) == {"1": 1, "2-3": 1, ">3": 1}
+
+
 def test_cross_rank_stretches_the_picture_rank_to_five_r_minus_four():
     owner = np.repeat(np.arange(4), 5)
     scores = np.zeros((4, 20))

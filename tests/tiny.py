@@ -61,6 +61,8 @@ def _caption(rng: np.random.Generator, shown: np.ndarray, k: int) -> str:
 SETTINGS = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "epochs": 2, "rate": 2e-3}
 SETTINGS |= {"sim_dim": 8, "saf_epochs": 0}  # SGR, SAF, SGRAF
 SETTINGS |= {"caption_hidden": 8, "caption_word_dim": 8}  # VSRN's decoder
+SETTINGS |= {"first": 1}  # AOQ: a first round of one epoch
+SETTINGS |= {"head_dim": 8}  # DivE
 
 
 def tiny_settings(defaults: dict[str, object]) -> dict[str, object]:

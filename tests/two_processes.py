@@ -18,8 +18,11 @@ from torch import nn
 
 from matchlight.batches import collate
 from matchlight.methods import RECIPES
+from matchlight.methods.aoq import SecondRound
+from matchlight.methods.quintuplets import Draw
 from matchlight.network import Network, score_batch, whole_batch
 from matchlight.prepare import prepare
+from tests.reference.aoq import every_other
 from tests.tiny import tiny_pairs, tiny_settings
 
 STEPS = 20
@@ -43,10 +46,13 @@ def losses(name: str) -> list[float]:
     calm(network.matcher)
     calm(network.objective)
     network.matcher.train()
+    second = isinstance(recipe.strategy, SecondRound)
+    draw = Draw(every_other(tiny_pairs(), np.arange(24)), tiny_pairs().picture, 20) if second else None
     out = []
     for step in range(STEPS):
         rows = np.random.default_rng(step).choice(24, 9, replace=False)
-        batch = collate(inputs.table, rows, repeat=recipe.siblings == "negatives")
+        more = draw(rows, np.random.default_rng(100 + step)) if draw else None
+        batch = collate(inputs.table, rows, more=more, repeat=recipe.siblings == "negatives")
         embeddings, batch = whole_batch(network.matcher, batch)
         scores = score_batch(network.matcher, embeddings, batch, matrix=network.objective.needs_matrix)
         loss = network.objective.total(network.objective(scores, embeddings, batch))

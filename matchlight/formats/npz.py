@@ -59,6 +59,7 @@ def read(path: Path, options: Options) -> Pairs:
         text_features=None if text is None else finite(text.astype(np.float32, copy=False), f"{path} text_features"),
         tokens=_tokens(found, where),
         boxes=found.get("boxes"),
+        objects=found.get("objects"),
         labels=_labels(found, where),
         relevance=_relevance(found, where),
         root=path.parent,
@@ -132,6 +133,8 @@ def _members(pairs: Pairs) -> dict[str, np.ndarray]:
         members["text_features"] = pairs.text_features
     if pairs.boxes is not None:
         members["boxes"] = pairs.boxes
+    if pairs.objects is not None:
+        members["objects"] = pairs.objects
     if pairs.tokens is not None:
         members["tokens"] = np.array([word for words in pairs.tokens for word in words], dtype=np.int64)
         members["tokens_starts"] = np.cumsum([0] + [len(words) for words in pairs.tokens])

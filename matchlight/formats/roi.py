@@ -2,7 +2,7 @@
 
 Texts are tags: the columns set in `_tag.mat` (key `feat`), spelled by `common_tags.txt` or `TagList1k.txt`, in the
 list's order. Labels come from `_label.mat`, boxes from `_box.npy` with `_hw.npy` as corners and area in parts
-of the picture.
+of the picture, classes of the regions (the likeliest of a detector's) from `_cls.npy`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.formats.arrays import text_lines
+from matchlight.formats.boxes import region_classes
 from matchlight.formats.matrices import mat
 from matchlight.formats.rows import Options, split_name
 from matchlight.formats.safe import inside, load_npy
@@ -49,6 +50,7 @@ def _part(folder: Path, name: str, words: list[str]) -> Part:
         picture=np.arange(pictures),
         names=_ids(folder, name, pictures, pictures) or [f"{name}/{row}" for row in range(pictures)],
         boxes=_boxes(folder, name, pictures),
+        objects=region_classes(folder, name, pictures),
         image_labels=hot,
         text_labels=hot,
     )

@@ -2,8 +2,9 @@
 
 - captions: `_caps.txt`, one a line; `_caps.tsv` (CC152K: id, caption); `_precaps.txt` (BFAN: word ids with commas)
 - pictures: `_ims.npy` or `_feat.npy` (IMRAM), (n, regions, dim) or (n, dim)
-- beside them, where known: `_ids.txt`, `_boxes.npy` or `_box.npy` with `_hw.npy`, `_labels.npy` or `_label.npy`,
-  `_text_labels.npy` (ours: texts whose classes differ), `label_names.txt` (ours), a vocabulary JSON
+- beside them, where known: `_ids.txt`, `_boxes.npy` or `_box.npy` with `_hw.npy`, `_cls.npy` (classes of regions),
+  `_labels.npy` or `_label.npy`, `_text_labels.npy` (ours: texts whose classes differ), `label_names.txt` (ours), a
+  vocabulary JSON
 
 With k captions a picture, caption c belongs to picture c // k; with as many pictures as captions, to picture c. `dev`
 is `val` and is read whole (the authors' code looks at its first 5,000 captions only). Written captions lose newlines
@@ -21,6 +22,7 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.formats.arrays import multi_hot, parts_of_picture, text_lines
+from matchlight.formats.boxes import joined_classes, region_classes
 from matchlight.formats.rows import Options, problem, split_name
 from matchlight.formats.safe import inside, load_npy
 from matchlight.formats.sources import NpyFeatures
@@ -44,6 +46,7 @@ class Part:
     boxes: np.ndarray | None
     image_labels: np.ndarray | None
     text_labels: np.ndarray | None
+    objects: np.ndarray | None = None
 
 
 def splits(folder: Path) -> list[str]:
@@ -80,6 +83,7 @@ def assemble(parts: list[Part], folder: Path, format: str, vocab: Path | None = 
         features=NpyFeatures([part.features for part in parts]),
         tokens=tokens,
         boxes=_joined_boxes(parts),
+        objects=joined_classes([part.objects for part in parts], [len(part.names) for part in parts]),
         labels=_joined_labels(parts, folder),
         root=folder,
         format=format,
@@ -114,6 +118,7 @@ def _part(folder: Path, name: str) -> Part:
         picture=np.arange(len(captions)) // each,
         names=ids or [f"{name}/{row}" for row in range(pictures)],
         boxes=_boxes(folder, name, pictures),
+        objects=region_classes(folder, name, pictures),
         image_labels=image_labels,
         text_labels=text_labels,
     )

@@ -38,6 +38,8 @@ def _write_split(part: Pairs, folder: Path, name: str) -> None:
         _lines(folder / f"{name}_precaps.txt", [",".join(map(str, ids)) for ids in part.tokens])
     if part.boxes is not None:
         np.save(folder / f"{name}_boxes.npy", np.asarray(part.boxes, dtype=np.float32))
+    if part.objects is not None:
+        np.save(folder / f"{name}_cls.npy", part.objects)
     if part.labels is not None:
         np.save(folder / f"{name}_labels.npy", part.labels.image)
         if (part.labels.text != part.labels.image.repeat(each, 0)).any():

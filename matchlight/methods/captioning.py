@@ -129,8 +129,12 @@ class Described(Objective):
         """(P,) each pair's share of the captioning loss."""
         images, texts = embeddings[IMAGE], batch.sides[TEXT]
         image, text = batch.positive.unbind(1)
-        own = slice(0, len(images) if batch.core is None else batch.core[0])  # companions are not described
-        real = images.extra["real"][own] if "real" in images.extra else None
+        pictures, captions = batch.core or (len(images), len(texts))  # companions are not described
+        real = images.extra["real"][:pictures] if "real" in images.extra else None
         assert texts.mask is not None
-        told = self.captioner(images.extra["states"][own].float(), real, image, texts.x[text], texts.mask[text])
+        long = texts.x.shape[1]
+        if captions < len(texts) and "length" in texts.extra:  # nor do long ones make the writing longer
+            long = int(texts.extra["length"][:captions].max())
+        states = images.extra["states"][:pictures].float()
+        told = self.captioner(states, real, image, texts.x[text, :long], texts.mask[text, :long])
         return told.sum(1) / (len(text) if self.reduction == "sum" else 1)

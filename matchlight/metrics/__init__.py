@@ -20,7 +20,16 @@ from matchlight.metrics.precision import (
     precision_recall,
     r_precision,
 )
-from matchlight.metrics.ranks import NOTHING, cross_ranks, hit_rate, mean_rank, median_rank, ranks, rsum
+from matchlight.metrics.ranks import (
+    NOTHING,
+    cross_ranks,
+    hit_rate,
+    mean_rank,
+    median_rank,
+    rank_histogram,
+    ranks,
+    rsum,
+)
 from matchlight.metrics.relevance import Relevance
 
 __all__ = [
@@ -45,6 +54,7 @@ __all__ = [
     "pmrp",
     "precision_recall",
     "r_precision",
+    "rank_histogram",
     "ranks",
     "rsum",
 ]

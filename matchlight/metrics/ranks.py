@@ -14,6 +14,7 @@ from matchlight.metrics.relevance import Array, Relevance
 NOTHING = -1  # the rank of a query that has nothing relevant: left out of every figure
 
 Ranks = npt.NDArray[np.int64]
+CROSS_BINS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 200))  # then everything above
 
 
 def ranks(scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET) -> Ranks:
@@ -82,6 +83,18 @@ def cross_ranks(scores: Any, owner: Any, *, ties: str = "worst", budget: int = B
     by_picture = _others_ahead(matrix.T, own, np.arange(captions), owners, np.arange(pictures), ties, budget)
     by_caption = _others_ahead(matrix, own, owners, owners, owners, ties, budget)
     return np.asarray(np.maximum(1 + by_picture * stretch, 1 + by_caption), np.float64)
+
+
+def rank_histogram(found: Any, bins: tuple[tuple[int, int], ...] = CROSS_BINS) -> dict[str, int]:
+    """How many ranks (from 1) fall between each two, ends included, and above the last: "1", "2-5", ..., ">200".
+
+    Fractions, which unequal numbers of captions give, count as the next whole rank.
+    """
+    whole = np.ceil(np.asarray(found, np.float64))
+    names = [str(low) if low == high else f"{low}-{high}" for low, high in bins]
+    counts = [int(((whole >= low) & (whole <= high)).sum()) for low, high in bins]
+    last = bins[-1][1]
+    return dict(zip(names, counts, strict=True)) | {f">{last}": int((whole > last).sum())}
 
 
 def _own_scores(matrix: Scores, owners: Array, budget: int) -> Array:

@@ -32,17 +32,19 @@ def evaluate_scores(
     cutoff: int = 500,
     discount: str = "standard",
     predictions: dict[str, Any] | None = None,
+    thresholds: dict[str, float] | None = None,
 ) -> dict[str, Any]:
     """The report of one protocol on `scores` (pictures x captions, file order) for a split's `pairs`.
 
     `relevance="file"` counts whatever the data's relevance file calls a fit as a hit; `fold` is how many pictures a
-    fold holds (five-fold: 1000; pmrp: no folds); `cutoff` and `discount` (of NDCG) and `predictions` (class
-    probabilities of "image" and "text", for Micro-F1) belong to the labels protocol.
+    fold holds (five-fold: 1000; pmrp: no folds); `cutoff` and `discount` (of NDCG), `predictions` (class
+    probabilities of "image" and "text", for Micro-F1) and `thresholds` (by side) belong to the labels protocol.
     """
+    told: dict[str, Any] = {"predictions": predictions, "thresholds": thresholds}
     ways: dict[str, Callable[..., dict[str, Any]]] = {
         "recall": partial(recall.recall, relevance=relevance),
         "five-fold": partial(recall.five_fold, relevance=relevance, fold=1000 if fold is None else fold),
-        "labels": partial(labels.labels, cutoff=cutoff, discount=discount, predictions=predictions),
+        "labels": partial(labels.labels, cutoff=cutoff, discount=discount, **told),
         "cross-rank": recall.cross_rank,
         "pmrp": partial(labels.pmrp, fold=fold),
         "eccv": coco.eccv,

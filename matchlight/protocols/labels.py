@@ -30,8 +30,11 @@ def labels(
     cutoff: int = 500,
     discount: str = "standard",
     predictions: dict[str, Any] | None = None,
+    thresholds: dict[str, float] | None = None,
 ) -> dict[str, Any]:
-    """mAP and NDCG both ways, fractions; items fit if they share a label. `predictions` adds Micro-F1.
+    """mAP and NDCG both ways, fractions; items fit if they share a label. `predictions` adds Micro-F1 at 0.5.
+
+    `thresholds`, chosen on validation data, add it at these as `micro_f1_tuned`.
 
     A query without a hit counts as zero where every item has one class and is left out where items have several, as
     the papers of either kind do.
@@ -48,8 +51,17 @@ def labels(
     gains = {side: ndcg(*sides[side], at=cutoff, ties=ties, **discounts[side]) for side in track(sides, "NDCG")}
     report: dict[str, Any] = {"map": _with_mean(found), "ndcg": _with_mean(gains)}
     if predictions is not None:
-        real = {"image": truth.image, "text": truth.text}
-        report["micro_f1"] = {side: micro_f1(given, real[side]) for side, given in predictions.items()}
+        report |= _classified(predictions, {"image": truth.image, "text": truth.text}, thresholds)
+    return report
+
+
+def _classified(predictions: dict[str, Any], real: dict[str, Array], thresholds: dict[str, float] | None) -> Any:
+    """Micro-F1 by side at 0.5, and at thresholds that were chosen elsewhere."""
+    report: dict[str, Any] = {"micro_f1": {side: micro_f1(given, real[side]) for side, given in predictions.items()}}
+    if thresholds is not None:
+        sides = predictions.items()
+        tuned = {side: micro_f1(given, real[side], threshold=thresholds[side]) for side, given in sides}
+        report |= {"micro_f1_tuned": tuned, "thresholds": thresholds}
     return report
 
 

@@ -8,12 +8,20 @@ import numpy as np
 
 from matchlight.console import track
 from matchlight.core import BadInput
-from matchlight.metrics import Relevance, cross_ranks, hit_rate, map_at_r, mean_rank, median_rank, r_precision, ranks
+from matchlight.metrics import (
+    Relevance,
+    cross_ranks,
+    hit_rate,
+    map_at_r,
+    mean_rank,
+    median_rank,
+    r_precision,
+    rank_histogram,
+    ranks,
+)
 from matchlight.metrics.blocks import Scores, Window
 from matchlight.metrics.relevance import Array
 from matchlight.pairs import Pairs
-
-CROSS_BINS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 200))  # then everything above
 
 
 def recall(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs") -> dict[str, Any]:
@@ -93,13 +101,7 @@ def _averages(sides: list[dict[str, float]]) -> dict[str, float]:
 def cross_rank(scores: Scores, pairs: Pairs, *, ties: str) -> dict[str, Any]:
     """How many pairs are found first both ways, how many are far down one way or the other, and all between."""
     found = cross_ranks(scores, pairs.picture, ties=ties)
-    whole = np.ceil(found)  # unequal numbers of captions stretch ranks to fractions
-    counts = {_name(low, high): int(((whole >= low) & (whole <= high)).sum()) for low, high in CROSS_BINS}
-    counts[">200"] = int((whole > 200).sum())
+    counts = rank_histogram(found)
     first, far = counts["1"] / len(found), counts[">200"] / len(found)
     middle = {"median": float(np.median(found)), "mean": float(found.mean())}
     return {"bins": counts, "first": 100 * first, "above_200": 100 * far, **middle, "pairs": len(found)}
-
-
-def _name(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}-{high}"

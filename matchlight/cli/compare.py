@@ -1,0 +1,85 @@
+"""`matchlight compare`: how well methods stand noise, in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, table
+
+PROTOCOLS = ("auto", "recall", "five-fold", "labels")
+
+
+def compare(
+    methods: Annotated[
+        list[str], typer.Argument(help="Names from `matchlight methods`; name=value belongs to the method before it.")
+    ],
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The folder for runs and results; called again, it goes on.")
+    ],
+    noise: Annotated[str, typer.Option(metavar="SHARES", help="Shares of noise to train with.")] = "0,0.2,0.4",
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ... of every entry.")] = 1,
+    per: Annotated[
+        str, choice("--per", ("caption", "picture"), "Captions move one by one, or a picture's all together.")
+    ] = "caption",
+    kind: Annotated[
+        str, choice("--kind", ("symmetric", "asymmetric"), "How labels flip, for methods that learn from labels.")
+    ] = "symmetric",
+    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
+    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Train methods at several shares of noise, measure them on test, and put the results in one table.
+
+    Writes table.md, table.csv, curves.svg and results.json beside the runs. A killed comparison goes on where it
+    stopped; finished entries are not trained again. name=value before the first method is for all of them.
+
+    Example: matchlight compare vse++ scan ncr scorer=saf --data scenes --noise 0,0.2,0.4 -o compared
+    """
+    from matchlight.compare import Settings, entrants, failures
+    from matchlight.compare import compare as run_all
+    from matchlight.pairs import Pairs
+
+    asked, shares = entrants(methods), _shares(noise)
+    settings = Settings(per=per, kind=kind, split=split, protocol=protocol, device=device, precision=precision)
+    results = run_all(asked, Pairs.read(data), out, noise=shares, seeds=seeds, settings=settings, show=_so_far)
+    emit(results) if json else _print(results)
+    failures(results)
+
+
+def _shares(text: str) -> list[float]:
+    from matchlight.core import BadInput
+
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = [-1.0]
+    if not all(0 <= share <= 1 for share in found):  # False for nan
+        raise BadInput(f"--noise {text}: shares between 0 and 1 with commas between them, as in 0,0.2,0.4")
+    return found
+
+
+def _print(results: dict[str, Any]) -> None:
+    from matchlight.standings import wide
+
+    header, rows = wide(results)
+    table("", header, rows)
+
+
+def _so_far(results: dict[str, Any]) -> None:
+    """The table as it stands, for whoever watches."""
+    from matchlight.console import err
+    from matchlight.standings import as_markdown
+
+    err.print(as_markdown(results), markup=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the main app."""
+    app.command()(compare)

@@ -1,0 +1,204 @@
+"""PVSE: a picture and a caption are K vectors each, for K ways to read them, and the best pair of readings counts.
+
+Song and Soleymani, CVPR 2019, arXiv:1906.04402. The vectors come from PIE-Net (`pie_net.py`); training with the best
+pair is multiple-instance learning. Two more terms keep the K readings of an item apart (diversity) and pictures and
+captions in one region of the space (MMD).
+
+Departs from the authors' code: captions of the same picture are never negatives (`siblings="negatives"` counts them);
+the model is chosen on the validation split (the code validates on test); the rate is halved on a fixed plan, the one
+that the code's plateau rule comes to (see `halved`); word vectors start at random instead of GloVe and always learn.
+Videos and the order measure are left out. `sentence="last_word"` reads captions as the released models do.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from matchlight.augment import changed
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
+from matchlight.encoders import from_pixels, gru_names
+from matchlight.methods.pie_net import polysemous_image, polysemous_text
+from matchlight.objectives import contrast, hinge_all, hinge_hardest
+from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.schedules import groups
+from matchlight.sets import BestPair, discrepancy
+from matchlight.strategies import Plain, WarmUp
+
+SENTENCES = ("ends", "last_word")
+
+
+def likeness(residuals: Tensor) -> Tensor:
+    """(N, K, D) -> (N,): how alike the K residuals of an item are; 0 = all orthogonal."""
+    r = F.normalize(residuals.float(), dim=-1)
+    k = r.shape[1]
+    others = ~torch.eye(k, dtype=torch.bool, device=r.device)
+    gram = torch.einsum("nkd,nld->nkl", r, r) * others
+    return gram.flatten(1).norm(dim=1) / k**2
+
+
+class Polysemy(Objective):
+    """A hinge on the best pair of readings, and for K > 1 what keeps readings apart and the two sides together."""
+
+    reduction = "mean"
+
+    def __init__(
+        self, *, margin: float = 0.1, hardest: bool = True, diversity: float = 0.1, mmd: float = 0.01, siblings: str
+    ):
+        super().__init__()
+        self.margin = margin
+        self.hardest = hardest
+        self.diversity = diversity
+        self.mmd = mmd
+        self.siblings = siblings
+
+    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+        """A term a direction, (P,) each, and one number each for diversity and discrepancy."""
+        assert scores.matrix is not None
+        terms = self._ranking(scores.matrix, batch)
+        image, text = embeddings[IMAGE], embeddings[TEXT]
+        if image.vectors.shape[1] == 1:
+            return terms
+        if self.diversity:
+            alike = [likeness(side.extra["residual"]).mean() for side in (image, text)]
+            terms["diversity"] = self.diversity * (alike[0] + alike[1])
+        if self.mmd:
+            terms["mmd"] = self.mmd * discrepancy(image.vectors.flatten(0, 1), text.vectors.flatten(0, 1))
+        return terms
+
+    def _ranking(self, matrix: Tensor, batch: Batch) -> Terms:
+        c = contrast(matrix, batch, siblings=self.siblings)
+        if self.hardest:
+            return hinge_hardest(c, self.margin)
+        asked = {"i2t": matrix.shape[1], "t2i": matrix.shape[0]}  # the mean over the matrix, as the authors take it
+        return {name: cost / asked[name] for name, cost in hinge_all(c, self.margin).items()}
+
+
+def halved(epoch: int, step: int, steps: int, *, every: int) -> float:
+    """Half the rate again after each `every` epochs, the first two counting as one.
+
+    The authors' plateau rule waits for an rsum *below* the best, which never comes: with a patience of 10 it halves the
+    rate after 12 epochs and then after every 11.
+    """
+    return 0.5 ** (max(0, epoch - 1) // every)
+
+
+def recipe(
+    sizes: Sizes,
+    *,
+    dim: int = 1024,
+    heads: int = 2,
+    hidden: int | None = None,
+    word_dim: int = 300,
+    sentence: str = "ends",
+    dropout: float = 0.0,
+    eps: float = 1e-8,
+    margin: float = 0.1,
+    hardest: bool = True,
+    diversity: float = 0.1,
+    mmd: float = 0.01,
+    siblings: str = "masked",
+    warm: int = 0,
+    finetune: bool = False,
+    backbone: str = "lite0",
+    pixels: int | None = None,
+    backbone_rate: float = 0.1,
+    epochs: int = 30,
+    batch: int = 256,
+    rate: float = 2e-4,
+    halve_every: int = 11,
+    clip: float = 2.0,
+    select: str = "best",
+) -> Recipe:
+    """PVSE (`heads=1` is the paper's baseline without the two extra terms)."""
+    check_choices(sentence=(sentence, SENTENCES))
+
+    def matcher() -> Matcher:
+        shape: dict[str, Any] = {"heads": heads, "hidden": hidden, "dropout": dropout, "eps": eps}
+        image = polysemous_image(sizes.image_dim, dim, **shape)
+        text = polysemous_text(sizes.vocabulary, dim, word_dim=word_dim, last_word=sentence == "last_word", **shape)
+        return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, BestPair())
+
+    objective = partial(Polysemy, margin=margin, diversity=diversity, mmd=mmd, siblings=siblings)
+    return Recipe(
+        matcher=matcher,
+        objective=partial(objective, hardest=hardest),
+        strategy=WarmUp(objective(hardest=False), epochs=warm) if warm else Plain(),
+        epochs=epochs,
+        batch=batch,
+        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
+        optimiser="amsgrad",
+        schedule=partial(halved, every=halve_every),
+        clip=clip,
+        select=select,
+        siblings=siblings,
+        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
+    )
+
+
+# ---- the authors' checkpoints ----------------------------------------------------------------------------------------
+
+SIDES = {"img_enc.": "encoders.image.", "txt_enc.": "encoders.text."}
+INSIDE = {
+    "attention.w_1.": "attention.first.",
+    "attention.w_2.": "attention.second.",
+    "fc.": "fc.",
+    "layer_norm.": "norm.",
+}
+NAMES = {f"{old}pie_net.{a}": f"{new}pie.{b}" for old, new in SIDES.items() for a, b in INSIDE.items()}
+NAMES |= {"img_enc.fc.": "encoders.image.whole.fc.", "txt_enc.embed.": "encoders.text.parts.embed."}
+NAMES |= gru_names("txt_enc.rnn.", "encoders.text.whole.")
+
+
+def flat(model: Any) -> dict[str, Tensor]:
+    """A model's weights in one dictionary, under the newer names and without those of the CNN in front of it.
+
+    Older files hold two dictionaries, picture and caption, and call PIE-Net `our_model`.
+    """
+    if isinstance(model, list | tuple):
+        sides = zip(SIDES, model, strict=False)
+        model = {f"{side}{key.removeprefix('module.')}": value for side, part in sides for key, value in part.items()}
+    named = {key.removeprefix("module.").replace(".our_model.", ".pie_net."): value for key, value in model.items()}
+    return {key: value for key, value in named.items() if not key.startswith("img_enc.cnn.")}
+
+
+def read_pvse(file: dict[str, Any]) -> Foreign:
+    """A training checkpoint (`args` and `model`), or a released file: weights alone, trained with `legacy`."""
+    options = file.get("args", {"legacy": True})
+    model = flat(file["model"] if "model" in file else {k: v for k, v in file.items() if torch.is_tensor(v)})
+    if options.get("order") or not (options.get("img_attention", True) and options.get("txt_attention", True)):
+        raise BadInput("trained with an order measure or without attention: only cosine PIE-Net models can be read")
+    dim, image_dim = model["img_enc.fc.weight"].shape
+    vocabulary, word_dim = model["txt_enc.embed.weight"].shape
+    named = {
+        "dim": dim,
+        "heads": len(model["img_enc.pie_net.attention.w_2.weight"]),
+        "word_dim": word_dim,
+        "sentence": "last_word" if options.get("legacy") else "ends",
+        "dropout": float(options.get("dropout", 0.0)),
+        "margin": float(options.get("margin", 0.1)),
+        "hardest": bool(options.get("max_violation", True)),
+        "diversity": float(options.get("div_weight", 0.1)),
+        "mmd": float(options.get("mmd_weight", 0.01)),
+        "siblings": "negatives",
+        "eps": 0.0,
+    }
+    return Foreign(named, {"image_dim": image_dim, "vocabulary": vocabulary}, renamed(model, NAMES))
+
+
+METHODS = [
+    Method(
+        "pvse",
+        recipe,
+        paper="Polysemous Visual-Semantic Embedding for Cross-Modal Retrieval (CVPR 2019)",
+        needs=("pairs", "regions"),
+        # with a few thousand pairs the hardest negatives alone never leave the start
+        small={"dim": 256, "hidden": 128, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3, "warm": 3},
+        presets={"coco": {}},
+        reader=read_pvse,
+    )
+]

@@ -1,0 +1,277 @@
+"""Semantic sharing: pictures and captions meet in the space of labels, through one transformer that serves both.
+
+Yang et al., "Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective", IJCAI 2021. Regions and
+words pass the same transformer and the same label classifier; no loss compares a picture with its caption. Hidden
+words and regions must be guessed besides, which keeps the transformer from reading labels alone.
+
+Departs from the released code, whose own ways come back by name (`preset=official` sets them all):
+- padding is masked (`padding=counted`: it is attended to and enters the mean, so a caption depends on its company);
+- every word has its own place, and places and boxes weigh as much as what is there (`positions=official`: all words
+  stand at the first place, times 1e-5, and boxes count 1e-4);
+- a hidden word becomes `<mask>`, a hidden region disappears, both are guessed with a plain softmax (`masking=official`:
+  `<unk>`; regions are asked for but stay visible; a sigmoid before the cross-entropy).
+Never taken over: the box of row 0 for every picture, guesses at the first few items of a batch only, a box layer that
+does not train, gradients clipped in the text encoder only, validation on the test split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matchlight.augment import changed
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Similarity, Sizes
+from matchlight.encoders import from_pixels, gru_names
+from matchlight.layers import masked_mean, unit
+from matchlight.methods.shared_losses import Labelled
+from matchlight.methods.shared_tokens import UNK, RegionTokens, VectorToken, WordTokens
+from matchlight.methods.shared_transformer import Guess, Shared, label_vectors
+from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.schedules import groups
+from matchlight.strategies import Plain
+
+BOTH = "both"
+
+
+class LabelSpace(Similarity):
+    """Items are vectors over the labels; the score is their cosine (MIRFlickr, NUS-WIDE) or dot product (COCO)."""
+
+    def __init__(self, measure: str):
+        super().__init__()
+        self.measure = measure
+
+    def _vectors(self, items: Embedding) -> Tensor:
+        return unit(items.single) if self.measure == "cosine" else items.single
+
+    def forward(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(I, T)."""
+        return self._vectors(images) @ self._vectors(texts).T
+
+    def pairs(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(P,)."""
+        return (self._vectors(images) * self._vectors(texts)).sum(-1)
+
+    def coarse(self, embedding: Embedding, side: str) -> Tensor:
+        """The vectors at unit length: exact under the cosine."""
+        return unit(embedding.vectors)
+
+    def cost(self, images: Embedding, texts: Embedding) -> int:
+        """One number a pair."""
+        return 4
+
+    def predict(self, embedding: Embedding, side: str) -> Tensor:
+        """(N, classes): the mean of the tokens' scores, before each is brought to unit length."""
+        return embedding.extra["probability"]
+
+
+class Sharing(Matcher):
+    """Token encoders a side, then one transformer and label head for both (`shared` has one entry) or one each."""
+
+    def __init__(
+        self,
+        encoders: dict[str, nn.Module],
+        shared: dict[str, Shared],
+        guess: dict[str, Guess],
+        *,
+        measure: str,
+        padding: str,
+    ):
+        super().__init__(encoders, LabelSpace(measure))
+        self.shared = nn.ModuleDict(shared)
+        self.guess = nn.ModuleDict(guess)
+        self.depends_on_padding = padding == "counted"
+
+    def states(self, side: str, items: Items) -> tuple[Embedding, Tensor]:
+        """Tokens of one side as they came out of the transformer, and their label scores (N, K, classes)."""
+        tokens = super().embed(side, items)
+        assert isinstance(tokens, Embedding)
+        mask = None if self.depends_on_padding else tokens.mask
+        part: Shared = self.shared[BOTH if BOTH in self.shared else side]  # type: ignore[assignment]
+        states = part(tokens.vectors.float(), mask)  # what layers add up stays in full precision
+        return replace(tokens, vectors=states, mask=mask), part.likely(states)
+
+    def embed(self, side: str, items: Items) -> Embedding:
+        """(N, 1, classes), with label probabilities, and in training what the losses need."""
+        tokens, likely = self.states(side, items)
+        place, probability = label_vectors(likely, tokens.mask)
+        extra = {"id": items.id, "probability": probability}
+        if self.training:
+            extra["mean"] = masked_mean(tokens.vectors, tokens.mask)
+            if "target" in tokens.extra and side in self.guess:
+                extra["guess"] = self.guess[side](tokens.vectors, tokens.extra["target"])
+        return Embedding(place[:, None], extra=extra)
+
+
+# ---- the recipe ------------------------------------------------------------------------------------------------------
+
+
+def recipe(
+    sizes: Sizes,
+    *,
+    variant: str = "sharing",
+    dim: int = 1024,
+    depth: int = 6,
+    heads: int = 8,
+    hidden: int = 2048,
+    dropout: float = 0.1,
+    word_dim: int = 300,
+    boxes: bool = True,
+    positions: str = "clean",
+    padding: str = "masked",
+    measure: str = "cosine",
+    loss: str = "likelihood",
+    masking: str = "clean",
+    mask_weight: float = 0.1,
+    mask_share: float = 0.15,
+    objects: int = 1000,
+    consistency: float = 0.1,
+    siblings: str = "masked",
+    finetune: bool = False,
+    backbone: str = "lite0",
+    pixels: int | None = None,
+    backbone_rate: float = 0.1,
+    epochs: int = 45,
+    batch: int = 64,
+    rate: float = 1e-4,
+    clip: float = 2.0,
+    select: str = "best",
+) -> Recipe:
+    """Semantic sharing; `variant=independent` trains a transformer a side, `consistent` adds a loss between sides."""
+    _check(dim, heads, mask_share)
+    check_choices(variant=(variant, ("sharing", "independent", "consistent")), loss=(loss, ("likelihood", "bce")))
+    check_choices(padding=(padding, ("masked", "counted")), measure=(measure, ("cosine", "dot")))
+    check_choices(positions=(positions, ("clean", "official")), masking=(masking, ("clean", "official")))
+    share = mask_share if mask_weight > 0 and variant != "independent" else 0.0
+    inside: dict[str, Any] = {"depth": depth, "heads": heads, "hidden": hidden, "dropout": dropout}
+    named: dict[str, Any] = {"share": share, "positions": positions, "masking": masking, "word_dim": word_dim}
+
+    def matcher() -> Matcher:
+        encoders, guesses = tokens(sizes, dim, objects=objects, **named)
+        encoders[IMAGE] = from_pixels(encoders[IMAGE], backbone) if finetune else encoders[IMAGE]
+        parts = [IMAGE, TEXT] if variant == "independent" else [BOTH]
+        shared = {name: Shared(dim, sizes.classes, **inside) for name in parts}
+        return Sharing(encoders, shared, guesses, measure=measure, padding=padding)
+
+    pull = consistency * (variant == "consistent")
+    return Recipe(
+        matcher=matcher,
+        objective=partial(Labelled, loss=loss, mask_weight=mask_weight, consistency=pull),
+        strategy=Plain(),
+        epochs=epochs,
+        batch=batch,
+        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
+        clip=clip,
+        select=select,
+        siblings=siblings,
+        protocol="labels",
+        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
+    )
+
+
+def _check(dim: int, heads: int, share: float) -> None:
+    if dim % heads or dim < 2:
+        raise BadInput(f"dim={dim}: must be a multiple of heads={heads}, and 2 at least")
+    if not 0 <= share < 1:
+        raise BadInput(f"mask_share={share}: must be from 0 to below 1")
+
+
+def tokens(
+    sizes: Sizes, dim: int, *, share: float, positions: str, masking: str, word_dim: int, objects: int
+) -> tuple[dict[str, nn.Module], dict[str, Guess]]:
+    """The encoders of both sides, and the heads that guess what is hidden in them."""
+    box, place = (1.0, 1.0) if positions == "clean" else (1e-4, 1e-5)
+    clean = masking == "clean"
+    several = share if sizes.image != "vector" else 0.0  # one vector a picture has no neighbours to be guessed from
+    names = {IMAGE: objects if several else 0, TEXT: sizes.vocabulary if share else 0}
+    guesses = {side: Guess(dim, many, squash=not clean) for side, many in names.items() if many}
+    regions = {"regions": sizes.regions, "objects": objects, "share": several, "hide": clean, "box_scale": box}
+    encoders: dict[str, nn.Module] = {IMAGE: RegionTokens(sizes.image_dim, dim, **regions)}  # type: ignore[arg-type]
+    if not sizes.vocabulary:
+        return encoders | {TEXT: VectorToken(sizes.text_dim, dim)}, guesses
+    own = bool(share) and clean  # one row more: the <mask> that words are replaced by
+    words: dict[str, Any] = {"word_dim": word_dim, "share": share, "mask_word": sizes.vocabulary if own else UNK}
+    words |= {"position_scale": place, "first_only": positions == "official"}
+    return encoders | {TEXT: WordTokens(sizes.vocabulary + own, dim, **words)}, guesses
+
+
+# ---- the authors' checkpoints ----------------------------------------------------------------------------------------
+
+
+def read_sharing(file: dict[str, Any]) -> Foreign:
+    """`model` is [pictures, words, transformer, heads]; the transformer's own label head is never used."""
+    image, text, body, heads = ({k.removeprefix("module."): v for k, v in part.items()} for part in file["model"][:4])
+    depth = sum(key.endswith(".self_attn.linears.0.weight") for key in body)
+    data, _, losses = str(file["opt"].get("data_name", "")).rpartition("_")
+    weights = renamed(image, {"fc.": "encoders.image.fc.", "box_fc.": "encoders.image.box."})
+    weights |= renamed(text, WORDS) | _layers(body, depth)
+    weights |= renamed({k: v for k, v in heads.items() if losses != "1" or k.startswith("fc_predict")}, HEADS)
+    named = OFFICIAL | {
+        "dim": image["fc.weight"].shape[0],
+        "depth": depth,
+        "hidden": len(body["encoder.layers.0.feed_forward.w_1.weight"]),
+        "word_dim": text["embed.weight"].shape[1],
+        "objects": len(heads["fc_MOC.weight"]),
+        "measure": "dot" if data.startswith("coco") else "cosine",
+        "mask_weight": 0.0 if losses == "1" else OFFICIAL["mask_weight"],
+    }
+    sizes = {"image_dim": image["fc.weight"].shape[1], "vocabulary": len(text["embed.weight"])}
+    return Foreign(named, sizes | {"classes": len(heads["fc_predict.weight"])}, weights)
+
+
+def _layers(body: dict[str, Any], depth: int) -> dict[str, Any]:
+    """The transformer under our names: queries, keys and values as one matrix a layer."""
+    rest = {key: value for key, value in body.items() if not key.startswith("fc_predict.")}
+    names = {"encoder.norm.a_2": "shared.both.norm.scale", "encoder.norm.b_2": "shared.both.norm.shift"}
+    made = {}
+    for k in range(depth):
+        old, new = f"encoder.layers.{k}.", f"shared.both.layers.{k}."
+        for kind in ("weight", "bias"):
+            made[f"{new}ask.{kind}"] = torch.cat([rest.pop(f"{old}self_attn.linears.{n}.{kind}") for n in range(3)])
+        names |= {f"{old}self_attn.linears.3.": f"{new}tell.", f"{old}feed_forward.w_1.": f"{new}first."}
+        names |= {f"{old}feed_forward.w_2.": f"{new}second."}
+        for n in range(2):
+            norm = f"{old}sublayer.{n}.norm."
+            names |= {f"{norm}a_2": f"{new}norms.{n}.scale", f"{norm}b_2": f"{new}norms.{n}.shift"}
+    return made | renamed(rest, names)
+
+
+WORDS = {"embed.": "encoders.text.words.embed.", "position_embeddings.": "encoders.text.place."}
+WORDS |= gru_names("rnn.", "encoders.text.words.")
+HEADS = {"fc_predict.": "shared.both.labels.", "fc_MLM.": "guess.text.head.", "fc_MOC.": "guess.image.head."}
+
+OFFICIAL = {
+    "padding": "counted",
+    "positions": "official",
+    "masking": "official",
+    "mask_weight": 5e-4,
+    "siblings": "negatives",  # every pair has its own copy of the picture
+    "rate": 2e-4,
+    "epochs": 35,
+}
+SMALL = {
+    "dim": 128,
+    "depth": 2,
+    "heads": 4,
+    "hidden": 256,
+    "word_dim": 128,
+    "objects": 64,
+    "batch": 64,
+    "epochs": 12,
+    "rate": 1e-3,
+}
+
+METHODS = [
+    Method(
+        "semantic_sharing",
+        recipe,
+        paper="Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective (IJCAI 2021)",
+        needs=("labels", "regions"),
+        small=SMALL,
+        presets={"flickr25k": {}, "nuswide": {}, "coco": {"mask_weight": 0.01, "measure": "dot"}, "official": OFFICIAL},
+        reader=read_sharing,
+    )
+]
