@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sklearn.mixture import GaussianMixture
 
 Floats = npt.NDArray[np.float64]
+DEPTHS = (0.5, 0.35, 0.2)  # shares of the mismatches beyond which pairs are counted
 SURE = 0.03  # a smaller share of noise is not told from none
 
 
@@ -41,14 +42,21 @@ def looks_clean(probability: npt.ArrayLike, *, threshold: float = 0.5) -> npt.ND
     return w > threshold
 
 
-def share_of_wrong(losses: npt.ArrayLike, mismatched: npt.ArrayLike) -> float:
+def share_of_wrong(losses: npt.ArrayLike, mismatched: npt.ArrayLike, *, errors: float = 0.0) -> float:
     """How many pairs are wrong, from pairs the model never trained on and mismatches manufactured among them.
 
-    Half of the wrong pairs fit worse than the median mismatch, and hardly a clean one does. Nothing is assumed of what
-    clean losses look like; on pairs that were trained on it would find too few, for wrong ones are memorised too.
+    As many wrong pairs as mismatches fit worse than a given depth of the mismatches, and hardly a clean one does:
+    nothing is assumed of what clean losses look like. Clean pairs of a weak model make a count too large, the fewer the
+    deeper one looks; chance makes it too large or small, the more the deeper: the least of the counts is taken, each
+    with so many standard `errors`. On pairs that were trained on it finds too few, for wrong ones are memorised too.
     """
-    border = np.median(np.asarray(mismatched, np.float64))
-    return float(min(1.0, 2 * (np.asarray(losses, np.float64) > border).mean()))
+    real, made = np.asarray(losses, np.float64), np.asarray(mismatched, np.float64)
+    found = []
+    for depth in DEPTHS:
+        share = (real > np.quantile(made, 1 - depth)).mean() / depth
+        chance = share / (depth * len(real)) + share**2 * (1 - depth) / (depth * len(made))
+        found.append(share + errors * chance**0.5)
+    return float(np.clip(min(found), 0.0, 1.0))
 
 
 def weighed(losses: npt.ArrayLike, noise: float, *, softness: float = 0.1) -> Floats:

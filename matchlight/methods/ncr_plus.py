@@ -206,16 +206,16 @@ def recipe(
     relabel: bool = True,
     window: int = 6,
     peers: int = 2,
-    warm: int = 5,
+    warm: int | None = None,
     epochs: int = 17,
     ema: float = 0.0,
     siblings: str = "masked",
     **below: Any,
 ) -> Recipe:
-    """NCR+ on any scorer of one network; `warm` of the `epochs` (at most half) only measure."""
+    """NCR+ on any scorer of one network; `warm` of the `epochs` (three tenths, at most half) only measure."""
     check_choices(measure=(measure, Probable.kinds), loss=(loss, ("auto", *Probable.kinds)), border=(border, BORDERS))
     check_choices(labels=(labels, ("both", "peer")), peers=(str(peers), ("1", "2")))
-    warm = max(1, min(warm, epochs // 2))
+    warm = max(1, min(round(0.3 * epochs) if warm is None else warm, epochs // 2))
     base = scorer_below(sizes, scorer, {"epochs": epochs, "siblings": siblings}, below)
     kind: dict[str, Any] = {"temperature": temperature, "q": q, "pull": pull, "siblings": siblings}
     chosen = {"few": "rclog", "many": "gce"} if loss == "auto" else dict.fromkeys(("few", "many"), loss)
@@ -245,6 +245,6 @@ METHODS = [
         needs=("pairs", "regions"),
         over="scorer",
         sets={"vse_infty": {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}},
-        small={"epochs": 14, "warm": 4},
+        small={"epochs": 14},
     ),
 ]
