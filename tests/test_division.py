@@ -45,7 +45,7 @@ def drawn(noise: float, size: int = 6000, seed: int = 0) -> tuple[np.ndarray, np
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.5, 0.8, 1.0])
 def test_the_measured_share_is_the_true_one_at_every_share(noise: float) -> None:
     losses, null, _ = drawn(noise)
-    assert share_of_wrong(losses, null) == pytest.approx(noise, abs=0.03)
+    assert share_of_wrong(losses, null) == pytest.approx(noise, abs=0.05)
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.5, 0.8])
