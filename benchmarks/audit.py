@@ -1,6 +1,6 @@
 """How well an audit finds pairs that were broken on purpose, by the share broken, with each signal on its own.
 
-    python benchmarks/audit.py DATA -o OUT [--noise 0,0.2,0.4,0.6] [--per caption] [--one-caption] [--models 1]
+    python benchmarks/audit.py DATA -o OUT [--noise 0,0.2,0.4,0.6] [--per caption] [--one-caption] [--models N]
 
 Prints one row a share as it goes: AUROC and average precision of the scores, precision and recall of the flagged pairs,
 how many were flagged, the estimated share, seconds. OUT keeps the signals and the truth of each; what is there is not
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--noise", default="0,0.2,0.4,0.6")
     parser.add_argument("--per", default="caption", choices=("caption", "picture"))
     parser.add_argument("--one-caption", action="store_true")
-    parser.add_argument("--models", type=int, default=1)
+    parser.add_argument("--models", type=int)
     parser.add_argument("--pictures", type=int, help="only the first so many training pictures")
     parser.add_argument("--set", nargs="*", default=[], metavar="name=value", help="arguments of the quick models")
     args = parser.parse_args()

@@ -65,3 +65,10 @@ def encode_both(
     images = encode(matcher, table, IMAGE, pictures, batch=batch, keep_on_device=on_gpu, quiet=quiet)
     texts = encode(matcher, table, TEXT, rows, batch=batch, keep_on_device=on_gpu, quiet=quiet)
     return images, texts
+
+
+@torch.inference_mode()
+def predicted(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, np.ndarray]:
+    """(N, classes) label probabilities by side; empty where the method predicts no labels."""
+    found = {side: matcher.predict(embedding, side) for side, embedding in ((IMAGE, images), (TEXT, texts))}
+    return {side: named.float().cpu().numpy() for side, named in found.items() if named is not None}

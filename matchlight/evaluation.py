@@ -12,7 +12,7 @@ import torch
 
 from matchlight.checkpoints import write_array
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings
-from matchlight.encode import encode_both
+from matchlight.encode import encode_both, predicted
 from matchlight.metrics import best_threshold
 from matchlight.pairs import Labels, Pairs
 from matchlight.prepare import Inputs
@@ -51,15 +51,10 @@ def _encoded(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> tuple[Embe
     return encode_both(run.matcher, inputs.table, pairs.pictures_of(split), pairs.rows(split), quiet=quiet)
 
 
-@torch.inference_mode()
 def _predicted(run: Run, sides: tuple[Embeddings, Embeddings], labels: Labels) -> dict[str, np.ndarray]:
     """Label probabilities by side, columns as the data names its classes; empty where the method predicts none."""
-    out = {}
-    for side, embedding in zip((IMAGE, TEXT), sides, strict=True):
-        found = run.matcher.predict(embedding, side)
-        if found is not None:
-            out[side] = _columns(found.float().cpu().numpy(), run.classes or labels.names, labels.names)
-    return out
+    found = predicted(run.matcher, *sides)
+    return {side: _columns(named, run.classes or labels.names, labels.names) for side, named in found.items()}
 
 
 def _columns(found: np.ndarray, known: list[str], wanted: list[str]) -> np.ndarray:

@@ -72,14 +72,21 @@ def keeps_its_budget(matcher: Matcher, where: torch.device) -> bool:
     return all(how is not None for how in asked) and kernels.usable(torch.empty(0, device=where))
 
 
-def _members(embedding: Embeddings) -> list[Embedding]:
+def parts_of(embedding: Embeddings) -> list[Embedding]:
+    """The embeddings of an ensemble's members; one embedding is an ensemble of one."""
     return list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
+
+
+def coarse_parts(matcher: Matcher, side: str, embedding: Embeddings) -> list[Tensor | None]:
+    """Each member's (N, k, d) vectors that propose candidates; None for one that has none."""
+    members = getattr(matcher, "members", [matcher])
+    return [member.similarity.coarse(part, side) for member, part in zip(members, parts_of(embedding), strict=True)]
 
 
 def pair_cost(matcher: Matcher, images: Embeddings, texts: Embeddings) -> int:
     """Bytes one pair needs, the costliest member of an ensemble deciding."""
     members = getattr(matcher, "members", [matcher])
-    sides = zip(members, _members(images), _members(texts), strict=True)
+    sides = zip(members, parts_of(images), parts_of(texts), strict=True)
     return max(member.similarity.cost(i, t) for member, i, t in sides)
 
 
@@ -94,7 +101,7 @@ def block_shape(images: int, texts: int, cost: int, budget: int) -> tuple[int, i
 
 def used(embedding: Embeddings) -> np.ndarray:
     """(N,) places each set needs, up to its last real member; sets without a mask need all of theirs."""
-    widths = [_used(part) for part in _members(embedding)]
+    widths = [_used(part) for part in parts_of(embedding)]
     return np.max(widths, axis=0)
 
 

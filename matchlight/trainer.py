@@ -18,7 +18,7 @@ from matchlight import checkpoints, processes
 from matchlight.batches import ahead, collate, fewest, plan, seeded
 from matchlight.console import progress, say
 from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
-from matchlight.encode import encode_both
+from matchlight.encode import encode_both, predicted
 from matchlight.network import Network, score_batch, whole_batch
 from matchlight.objectives import evidence
 from matchlight.prepare import Inputs
@@ -227,7 +227,9 @@ class Trainer:
         scores = score_all(matcher, images, texts)
         if not np.isfinite(scores).all():
             raise self._diverged("scores that are no numbers")
-        return evaluate_scores(scores, self.pairs.select(pictures, self.held), protocol=self.recipe.protocol)
+        named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
+        held = self.pairs.select(pictures, self.held)
+        return evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None)
 
     def _diverged(self, how: str) -> BadInput:
         kept = f"{self.folder} keeps the last good state"

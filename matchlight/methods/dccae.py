@@ -181,13 +181,16 @@ def recipe(
     )
 
 
+SMALL = {"dim": 20, "hidden": 256, "inputs": "standard", "epochs": 10}
+
 METHODS = [
     Method(
         "dccae",
         recipe,
         paper="On Deep Multi-View Representation Learning (ICML 2015)",
         needs=("vectors",),
-        small={"dim": 20, "hidden": 256, "inputs": "standard", "epochs": 30, "batch": 800},
+        small=SMALL,
+        presets={"wikipedia": SMALL},
         pooled=True,
     ),
 ]

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher, Parts
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.mining.best import INF
 from matchlight.mining.chunks import Chunks
 from matchlight.mining.search import Ledger, Lists, Search, sweep
-from matchlight.similarity import default_budget, pair_cost
+from matchlight.similarity import coarse_parts, default_budget, pair_cost, parts_of
 
 
 def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.device) -> list[Tensor]:
@@ -25,9 +25,7 @@ def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.dev
 
 
 def _coarse(matcher: Matcher, side: str, embedding: Embeddings) -> Tensor:
-    members = getattr(matcher, "members", [matcher])
-    parts = list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
-    found = [member.similarity.coarse(part, side) for member, part in zip(members, parts, strict=True)]
+    found = coarse_parts(matcher, side, embedding)
     vectors = [vector.float() for vector in found if vector is not None]
     if len(vectors) < len(found) or (len(vectors) > 1 and any(vector.shape[1] > 1 for vector in vectors)):
         raise BadInput("this model has no single vectors to propose candidates with; mine without coarse")
@@ -73,8 +71,7 @@ class Rescore:
 
 
 def _width(embedding: Embeddings) -> int:
-    parts = list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
-    return sum(4 * part.vectors[0].numel() for part in parts)
+    return sum(4 * part.vectors[0].numel() for part in parts_of(embedding))
 
 
 def propose_and_rescore(

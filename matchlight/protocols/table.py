@@ -9,7 +9,7 @@ from rich.table import Table
 SIDES = {"i2t": "image to text", "t2i": "text to image", "mean": "mean", "image": "image", "text": "text"}
 RECALLS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "medr": "median", "meanr": "mean rank"}
 MANY = {"r1": "R@1", "map_at_r": "mAP@R", "r_precision": "R-precision"}
-LABELS = {"map": "mAP", "ndcg": "NDCG", "micro_f1": "Micro-F1", "micro_f1_tuned": "Micro-F1, threshold of val"}
+LABELS = {"map": "mAP", "ndcg": "NDCG", "micro_f1": "Micro-F1", "micro_f1_tuned": "Micro-F1 tuned"}
 
 
 def table(report: dict[str, Any]) -> Table:
