@@ -1,0 +1,91 @@
+"""`matchlight reproduce`: a table or figure of the papers, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json
+from matchlight.cli.output import emit, table
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="What to make; without a name, what there is.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="name=value for whatever is trained, as in epochs=20 preset=paper.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Any data that `matchlight data info` understands.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The folder for figures, numbers and runs; called again, it goes on."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Seeds 0, 1, ... to average over.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Few methods, few epochs: to see that it works.")] = False,
+    noise: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of wrong labels or pairs (default: each exhibit's).")
+    ] = None,
+    run: Annotated[
+        list[Path] | None, typer.Option(help="Look at this run instead of training one; twice: before and after.")
+    ] = None,
+    scores: Annotated[list[Path] | None, typer.Option(help="Score matrices (.npy) instead of runs.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="truth.json of `data noise`: colours clean and noisy pairs.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Make a table or figure of the papers on your data: PNG, SVG, CSV and JSON.
+
+    What it needs is trained into the folder `runs` below the output and not trained again.
+
+    Example: matchlight reproduce mrl-pr --data wikipedia -o figures --noise 0.6
+    """
+    if name is None:
+        _list(json=json)
+        return
+    from matchlight.core import BadInput
+    from matchlight.pairs import Pairs
+    from matchlight.recipes import parse
+    from matchlight.reproduce import exhibit
+
+    asked = exhibit(name)
+    if data is None or out is None:
+        raise BadInput(f"{name} needs {'--data PATH' if data is None else '-o DIR'}")
+    options: dict[str, Any] = {"noise": noise, "run": run or None, "scores": scores or None, "truth": truth}
+    asked.refuse(options)
+    given = parse(settings or [])
+    result = asked(Pairs.read(data), out, seeds=seeds, quick=quick, settings=given, device=device, **options)
+    emit(result) if json else _print(result, out)
+
+
+def _list(*, json: bool) -> None:
+    from matchlight.reproduce import EXHIBITS
+
+    if json:
+        emit([{"name": e.name, "paper": e.paper, "shows": e.shows, "options": e.options} for e in EXHIBITS.values()])
+        return
+    wide = max(map(len, EXHIBITS)) + 2
+    for paper in dict.fromkeys(one.paper for one in EXHIBITS.values()):
+        typer.echo(paper)
+        for one in EXHIBITS.values():
+            if one.paper == paper:
+                typer.echo(f"  {one.name:<{wide}}{one.shows}")
+
+
+def _print(result: dict[str, Any], out: Path) -> None:
+    from matchlight.reproduce.numbers import shown
+
+    lines = result["table"]
+    if lines:
+        columns = list(dict.fromkeys(name for line in lines for name in line))
+        table("", columns, [[shown(line.get(name)) for name in columns] for line in lines])
+    typer.echo(f"{out}: {', '.join(result['files'])}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the main app."""
+    app.command()(reproduce)

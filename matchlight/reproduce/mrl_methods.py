@@ -1,0 +1,31 @@
+"""What the exhibits of MRL share: the methods it is compared with, and training labels that are wrong on purpose."""
+
+from __future__ import annotations
+
+from matchlight.noise import flip_labels
+from matchlight.pairs import Pairs
+from matchlight.reproduce.work import Entrant, Work
+
+PAPER = "Learning Cross-Modal Retrieval with Noisy Labels (CVPR 2021)"
+QUICK = {"epochs": 10}
+CROSS_ENTROPY = Entrant("cross-entropy", "mrl", {"loss": "ce", "beta": 1.0}, QUICK)  # the paper's deep-SM
+MRL = Entrant("MRL", "mrl", quick=QUICK)
+METHODS = (
+    MRL,
+    CROSS_ENTROPY,
+    Entrant("DSCMR", "dscmr", quick=QUICK),
+    Entrant("SDML", "sdml", quick=QUICK),
+    Entrant("FGCrossNet", "fgcrossnet", quick=QUICK),
+    Entrant("DCCAE", "dccae", quick=QUICK),
+)
+
+
+def methods(work: Work) -> tuple[Entrant, ...]:
+    """All of them; in a hurry, MRL and two that noise harms."""
+    return METHODS[:3] if work.quick else METHODS
+
+
+def noisy(pairs: Pairs, ratio: float, *, seed: int) -> Pairs:
+    """Training labels flipped as the paper draws them; where items have several labels, exactly so many by our draw."""
+    single = pairs.labels is not None and pairs.labels.single
+    return flip_labels(pairs, ratio=ratio, seed=seed, like="mrl" if single else None)[0]

@@ -1,0 +1,143 @@
+"""NCR's figures: the losses of pairs with the mixture fitted to them, and the labels that pairs were given instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.core import BadInput
+from matchlight.division import mixture, spread
+from matchlight.metrics import auroc
+from matchlight.reproduce import style
+from matchlight.reproduce.ncr_runs import Division, division
+from matchlight.reproduce.numbers import Row
+from matchlight.reproduce.work import Work
+
+BARS = 50
+CLEAN, NOISY, ALL = style.COLOURS[0], style.COLOURS[1], "#9AA5B1"
+
+
+# ---- losses and the mixture ------------------------------------------------------------------------------------------
+
+
+def losses(work: Work, *, run: Any = None, truth: str | Path | None = None, noise: float = 0.4) -> dict[str, Any]:
+    """Per-pair losses of both networks, scaled to 0..1, with the two Gaussians that divide them."""
+    found = division(work, run=run, truth=truth, noise=noise)
+    rows = _rows(found, found.losses, "loss")
+    fits = {name: fitted(values, seed=found.seed) for name, values in found.losses.items()}
+    table = [{"network": name, **_fit_line(fits[name]), **_told(found, name)} for name in found.losses]
+    return work.save(rows, lambda: _draw_losses(found, fits), table=table, mixtures=fits, pairs=len(found.rows))
+
+
+def fitted(values: np.ndarray, *, seed: int) -> list[Row]:
+    """The components of NCR's mixture on the scaled losses, the clean one (the smaller mean) first."""
+    model = mixture(values, seed=seed)
+    if model is None:
+        return []
+    parts = zip(model.means_[:, 0], model.covariances_[:, 0, 0], model.weights_, strict=True)
+    return [{"mean": float(m), "sd": float(v**0.5), "share": float(w)} for m, v, w in sorted(parts)]
+
+
+def _fit_line(parts: list[Row]) -> Row:
+    names = ("clean", "noisy")
+    return {
+        f"{name} {what}": part[what] for name, part in zip(names, parts, strict=False) for what in ("mean", "share")
+    }
+
+
+def _told(found: Division, name: str) -> Row:
+    """How well the division tells clean from noisy pairs, where the truth is known."""
+    called = found.probability[name] > 0.5
+    line: Row = {"called clean": float(called.mean())}
+    if found.clean is not None and found.clean.any() and not found.clean.all():
+        line["clean among them"] = float(found.clean[called].mean()) if called.any() else None
+        line["AUROC"] = auroc(found.probability[name], found.clean)
+    return line
+
+
+def _rows(found: Division, values: dict[str, np.ndarray], what: str) -> list[Row]:
+    out = []
+    for k, row in enumerate(found.rows.tolist()):
+        line: Row = {"row": row}
+        for name, own in values.items():
+            line |= {f"{what}_{name}": float(own[k]), f"clean_{name}": float(found.probability[name][k])}
+        out.append(line | ({} if found.clean is None else {"truth": "clean" if found.clean[k] else "noisy"}))
+    return out
+
+
+def _draw_losses(found: Division, fits: dict[str, list[Row]]) -> Any:
+    figure, axes = style.panels(1, len(fits), height=2.7, sharex=True)
+    grid, edges = np.linspace(0, 1, 400), np.linspace(0, 1, BARS + 1)
+    for panel, (name, parts) in zip(axes[0], fits.items(), strict=True):
+        values = spread(found.losses[name])
+        groups = [(values, ALL, "all pairs")]
+        if found.clean is not None:
+            groups = [(values[found.clean], CLEAN, "clean pairs"), (values[~found.clean], NOISY, "noisy pairs")]
+        _bars(panel, groups, edges, whole=len(values))
+        for part, dashes, kind in zip(parts, ("-", (0, (4, 1.5))), ("smaller", "larger"), strict=False):
+            curve = part["share"] * np.exp(-0.5 * ((grid - part["mean"]) / part["sd"]) ** 2)
+            curve /= part["sd"] * np.sqrt(2 * np.pi)
+            look = {"color": "black", "linestyle": dashes, "linewidth": 1.2}
+            panel.plot(grid, curve, label=f"Gaussian of the {kind} mean", **look)
+        panel.set(title=f"network {name}", xlabel="loss of a pair (scaled to 0..1)", xlim=(0, 1))
+    axes[0][0].set_ylabel("density")
+    style.letter(axes[0])
+    style.legend_below(figure, axes[0][0])
+    return figure
+
+
+def _bars(panel: Any, groups: list[tuple[np.ndarray, str, str]], edges: np.ndarray, *, whole: int) -> None:
+    """Histograms over each other; their areas are the shares of the groups."""
+    for values, colour, name in groups:
+        counts = np.histogram(values, edges)[0] / (whole * (edges[1] - edges[0]))
+        panel.stairs(counts, edges, fill=True, color=colour, alpha=0.45, label=name)
+        panel.stairs(counts, edges, color=colour, linewidth=0.9)
+
+
+# ---- rectified labels ------------------------------------------------------------------------------------------------
+
+
+def labels(work: Work, *, run: Any = None, truth: str | Path | None = None, noise: float = 0.4) -> dict[str, Any]:
+    """The labels that pairs were given in place of "matches", from 0 to 1: clean ones against noisy ones."""
+    found = division(work, run=run, truth=truth, noise=noise)
+    if not found.labels:
+        raise BadInput(f"{work.name}: this run has no rectified labels (label_A, label_B); a run of ncr has them")
+    rows = _rows(found, found.labels, "label")
+    groups = {name: _groups(found, name) for name in found.labels}
+    table = [
+        {"network": name, "pairs": kind, "given a label": len(values), "mean label": _mean(values)}
+        for name, both in groups.items()
+        for kind, values in both.items()
+    ]
+    return work.save(rows, lambda: _draw_labels(groups), table=table)
+
+
+def _groups(found: Division, name: str) -> dict[str, np.ndarray]:
+    """A network's labels by truth; where it is unknown, by what the *other* network called the pair."""
+    given = found.labels[name]
+    peer = next((other for other in found.probability if other != name), name)
+    clean = found.probability[peer] > 0.5 if found.clean is None else found.clean
+    names = ("called clean", "called noisy") if found.clean is None else ("clean", "noisy")
+    seen = np.isfinite(given)
+    return {names[0]: given[clean & seen], names[1]: given[~clean & seen]}
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _draw_labels(groups: dict[str, dict[str, np.ndarray]]) -> Any:
+    figure, axes = style.panels(1, len(groups), height=2.7, sharex=True, sharey=True)
+    edges = np.linspace(0, 1, 21)
+    for panel, (name, both) in zip(axes[0], groups.items(), strict=True):
+        for (kind, values), colour in zip(both.items(), (CLEAN, NOISY), strict=True):
+            share = 100 * np.histogram(values, edges)[0] / max(1, len(values))
+            panel.stairs(share, edges, fill=True, color=colour, alpha=0.4, label=f"{kind} pairs")
+            panel.stairs(share, edges, color=colour, linewidth=1)
+        panel.set(title=f"network {name}", xlabel="rectified label of a pair", xlim=(0, 1))
+    axes[0][0].set_ylabel("pairs of each kind (%)")
+    style.letter(axes[0])
+    style.legend_below(figure, axes[0][0])
+    return figure

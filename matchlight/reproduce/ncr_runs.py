@@ -1,0 +1,92 @@
+"""The run that NCR's figures look at: one that is named, or one trained here on pairs broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.core import BadInput
+from matchlight.noise import Truth, mismatch
+from matchlight.reproduce import style
+from matchlight.reproduce.work import Entrant, Work
+from matchlight.runs import Run
+
+PAPER = "Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)"
+NCR = Entrant("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 6, "warm": 2})
+
+
+def one_path(run: Any, what: str) -> Path | None:
+    """A single path out of what was asked for."""
+    if run is None or isinstance(run, str | Path):
+        return None if run is None else Path(run)
+    paths: Sequence[Any] = list(run)
+    if len(paths) > 1:
+        raise BadInput(f"{what} looks at one run; {len(paths)} were given")
+    return Path(paths[0]) if paths else None
+
+
+def asked_run(work: Work, run: Any, *, noise: float, truth: Truth | None = None) -> tuple[Run, Truth | None]:
+    """The named run; else NCR trained on the data, a share `noise` of it mismatched unless it has a truth already."""
+    path = one_path(run, work.name)
+    if path is not None:
+        work.check_idle()
+        return Run.load(path, device=work.device), truth
+    work.check((NCR,))
+    broken, truth = mismatch(work.pairs, ratio=noise, seed=0) if truth is None else (work.pairs, truth)
+    made = work.train(NCR, pairs=broken)
+    truth.save(made.folder / "truth.json")
+    return made, truth
+
+
+@dataclass(frozen=True)
+class Division:
+    """What a run thought of its training pairs at the end, by network; `clean` is the truth where it is known."""
+
+    rows: np.ndarray
+    losses: dict[str, np.ndarray]
+    probability: dict[str, np.ndarray]  # of being clean
+    labels: dict[str, np.ndarray]  # rectified; NaN for pairs that were never trained on after the warm-up
+    clean: np.ndarray | None
+    seed: int  # the mixture's
+
+
+def division(work: Work, *, run: Any, truth: str | Path | None, noise: float) -> Division:
+    """Read `division.npz` of the run that is looked at."""
+    style.ready()
+    known = Truth.load(truth) if truth is not None else None
+    if known is not None and known.kind != "mismatch":
+        raise BadInput(f"{truth}: tells of wrong labels; the truth of mismatched pairs is needed")
+    loaded, found = asked_run(work, run, noise=noise, truth=known)
+    arrays = read_division(loaded.folder)
+    size = len(next(iter(arrays.values())))
+    if size != len(work.pairs):
+        raise BadInput(f"{loaded.folder}: was trained on {size} pairs, but {work.pairs.root} has {len(work.pairs)}")
+    names = sorted(name.removeprefix("loss_") for name in arrays if name.startswith("loss_"))
+    rows = np.flatnonzero(np.isfinite(arrays[f"loss_{names[0]}"]))
+    parts = {
+        what: {name: arrays[f"{what}_{name}"][rows] for name in names if f"{what}_{name}" in arrays}
+        for what in ("loss", "clean", "label")
+    }
+    clean = None if found is None else found.clean(rows)
+    last = int(loaded.info.get("seed", 0)) + int(loaded.info["arguments"].get("epochs", 1)) - 1
+    return Division(rows, parts["loss"], parts["clean"], parts["label"], clean, last)
+
+
+def read_division(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays by row of the whole table that NCR leaves at the end of a run."""
+    path = folder / "division.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; a finished run of ncr has one") from None
+    except (ValueError, OSError, EOFError) as problem:
+        raise BadInput(f"{path}: not a readable .npz file ({problem})") from None
+    arrays = {name: value for name, value in arrays.items() if value.ndim == 1 and value.dtype.kind == "f"}
+    if not any(name.startswith("loss_") for name in arrays):
+        raise BadInput(f"{path}: holds no losses of pairs (loss_A, loss_B); a finished run of ncr has them")
+    return arrays

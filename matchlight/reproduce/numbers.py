@@ -1,0 +1,66 @@
+"""The numbers behind a figure, as CSV for programs, JSON for both and Markdown for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.auditing.tables import cell
+
+Row = dict[str, Any]
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A line a row, columns in the order they first appear; texts that a spreadsheet would run are quoted."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: cell(v) if isinstance(v, str) else plain(v) for name, v in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def as_markdown(table: Sequence[Row]) -> str:
+    """A table for people."""
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    lines = [columns, ["---", *("---:" for _ in columns[1:])]]
+    lines += [[shown(row.get(name)) for name in columns] for row in table]
+    return "".join("| " + " | ".join(entry.replace("|", "\\|") for entry in line) + " |\n" for line in lines)
+
+
+def shown(value: Any) -> str:
+    """A value in a table: 0.438; - where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can say: arrays as lists, paths as text, numbers that are none as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value
+
+
+def mean_and_spread(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over seeds (the first axis); 0 for one seed."""
+    array = np.asarray(values, np.float64)
+    spread = array.std(0, ddof=1) if len(array) > 1 else np.zeros(array.shape[1:])
+    return array.mean(0), np.asarray(spread)
+
+
+def with_spread(mean: float, spread: float, *, seeds: int) -> str | float:
+    """A table's entry: the mean, and how seeds differ where there are several."""
+    return float(mean) if seeds < 2 else f"{mean:.3f} ± {spread:.3f}"

@@ -1,0 +1,178 @@
+"""What every exhibit needs: runs that are trained once, numbers as CSV and JSON, and the figure beside them.
+
+Runs lie in the folder `runs` of the output, named after their method and a hash of everything they follow from. A run
+that is finished is opened, one that was cut short goes on, and exhibits that need the same run share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matchlight import checkpoints
+from matchlight.core import BadInput
+from matchlight.evaluation import evaluate
+from matchlight.pairs import Pairs
+from matchlight.recipes import Method, grounded, method, nearest
+from matchlight.reproduce import style
+from matchlight.reproduce.numbers import Row, as_csv, as_markdown, plain
+from matchlight.runs import Run, check_needs, fingerprint, train
+
+SHARED = ("seeds", "quick", "settings", "device")
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method as one line of an exhibit: how it is shown, and the arguments that make it what it is.
+
+    Below these, and below what a user asks for, are its `usual` settings, or in a hurry the `quick` ones.
+    """
+
+    shown: str
+    method: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    quick: dict[str, Any] = field(default_factory=dict)
+    usual: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The data, the folder to fill, and how thorough to be; `settings` are arguments for whatever is trained."""
+
+    name: str
+    pairs: Pairs
+    out: Path
+    seeds: int = 1
+    quick: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+
+    def check(self, entrants: Iterable[Entrant], *, splits: Sequence[str] = ("train", "test")) -> None:
+        """Refuse before anything slow: missing splits or labels, and settings that none of the methods takes."""
+        self.check_splits(*splits)
+        known = {"preset"}
+        for one in entrants:
+            chosen = self._method(one)
+            check_needs(chosen, self.pairs)
+            known |= set(chosen.defaults)
+        for name in self.settings:
+            if name not in known:
+                raise BadInput(f"{self.name} trains nothing that takes an argument {name!r}; {nearest(name, known)}")
+
+    def check_splits(self, *splits: str) -> None:
+        """Refuse data without these splits, and a machine that cannot draw."""
+        style.ready()
+        for split in splits:
+            if split not in self.pairs.split_names:
+                there = ", ".join(self.pairs.split_names) or "none"
+                raise BadInput(f"{self.pairs.root}: {self.name} needs a {split} split; this data has {there}")
+
+    def check_idle(self) -> None:
+        """Refuse settings where nothing is trained: they would change nothing."""
+        if self.settings:
+            raise BadInput(f"{self.name} trains nothing here, so {', '.join(self.settings)} cannot be set")
+
+    def _below(self, one: Entrant) -> dict[str, Any]:
+        """An entrant's settings that anything else goes before, then the user's."""
+        return {**({"preset": "small", **one.quick} if self.quick else one.usual), **self.settings}
+
+    def _method(self, one: Entrant) -> Method:
+        return grounded(method(one.method), {**self._below(one), **one.arguments})
+
+    def arguments(self, one: Entrant) -> dict[str, Any]:
+        """All arguments an entrant is trained with: of what is asked of everybody, what its method takes."""
+        takes = {"preset", *self._method(one).defaults}
+        return {**{name: value for name, value in self._below(one).items() if name in takes}, **one.arguments}
+
+    def train(self, one: Entrant, *, pairs: Pairs | None = None, seed: int = 0, start: Run | None = None) -> Run:
+        """A trained run, from `runs` where it is finished."""
+        data = self.pairs if pairs is None else pairs
+        given = self.arguments(one)
+        source = None if start is None else start.folder.name
+        facts = [one.method, given, seed, fingerprint(data), source]
+        tag = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:10]
+        folder = self.out / "runs" / f"{one.method}-seed{seed}-{tag}"
+        if (folder / "metrics.json").is_file():  # the last file a run writes
+            return Run.load(folder, device=self.device)
+        return train(one.method, data, folder, seed=seed, device=self.device, resume=True, start=start, **given)
+
+    def measured(self, run: Run, *, split: str = "test", protocol: str = "auto") -> dict[str, Any]:
+        """A run's report on clean data, kept beside it."""
+        kept = run.folder / f"report-{split}-{protocol}.json"
+        if run.folder.parent != self.out / "runs":
+            return evaluate(run, self.pairs, split, protocol=protocol)
+        if not kept.is_file():
+            checkpoints.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol))
+        report: dict[str, Any] = checkpoints.read_json(kept, "a run's report")
+        return report
+
+    def save(
+        self, rows: Sequence[Row], draw: Callable[[], Any], *, table: Sequence[Row] = (), **found: Any
+    ) -> dict[str, Any]:
+        """Write NAME.csv (`rows`), NAME.json, NAME.png and NAME.svg, with `table` as NAME.md; gives the JSON's content.
+
+        The numbers are written first: they are kept even if the figure cannot be.
+        """
+        place = self.out / self.name
+        files = [place.with_name(f"{self.name}.{kind}") for kind in ("csv", "json", "png", "svg")]
+        result = {
+            "exhibit": self.name,
+            "data": self.pairs.root.name,
+            "fingerprint": fingerprint(self.pairs),
+            "seeds": self.seeds,
+            "quick": self.quick,
+            "settings": self.settings,
+            **found,
+            "table": list(table),
+        }
+        if table:
+            files.append(place.with_name(f"{self.name}.md"))
+            checkpoints.write_text(files[-1], as_markdown(table))
+        checkpoints.write_text(files[0], as_csv(rows))
+        result["files"] = [str(file.name) for file in files]
+        checkpoints.write_json(files[1], plain(result))
+        with style.look():
+            style.save(draw(), place)
+        return result
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure of a paper: `exhibit(pairs, out, **options)` makes it."""
+
+    name: str
+    paper: str
+    shows: str
+    function: Callable[..., dict[str, Any]]  # (work, **options)
+    averages: bool = False  # over seeds; others show one run
+
+    @property
+    def options(self) -> list[str]:
+        """What can be asked of it besides seeds, quick, settings and device."""
+        return [name for name in inspect.signature(self.function).parameters if name != "work"]
+
+    def refuse(self, options: dict[str, Any]) -> None:
+        """One clear line for an option that is given and that it does not have."""
+        for name, value in options.items():
+            if value is not None and name not in (*SHARED, *self.options):
+                own = f"its own are {', '.join(self.options)}" if self.options else "it has none of its own"
+                raise BadInput(f"{self.name} takes no option {name!r}; {own}")
+
+    def __call__(self, pairs: Pairs, out: str | Path, **options: Any) -> dict[str, Any]:
+        """Make it from `pairs` into the folder `out`; options that are None count as not given."""
+        self.refuse(options)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise BadInput("exhibits are made by one process; under torchrun, train and evaluate run by run")
+        given = {name: value for name, value in options.items() if value is not None}
+        shared = {name: given.pop(name) for name in SHARED if name in given}
+        work = Work(self.name, pairs, Path(out), **shared)
+        if work.seeds < 1 or (work.seeds > 1 and not self.averages):
+            why = "at least 1 is needed" if work.seeds < 1 else f"{self.name} shows one run, it averages nothing"
+            raise BadInput(f"seeds={work.seeds}: {why}")
+        return self.function(work, **given)
