@@ -191,7 +191,7 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Hold the run folder while training into it; a second process is told so instead of overwriting the first."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +268,7 @@ def train(
         _borrow(trainer, start)
     if recipe.check is not None:
         recipe.check(trainer)
-    with _alone(folder) if processes.rank() == 0 else nullcontext():
+    with alone(folder) if processes.rank() == 0 else nullcontext():
         if processes.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
             _check_free(folder, resume=resume)
             _claim(folder, info)

@@ -1,0 +1,187 @@
+"""Audit: which pairs of a data set are wrong, why, and what would fit better.
+
+    found = audit(None, Pairs.read("my_photos"), "audits/one")     # trains its own quick models
+    found.suspects[0]                                              # the worst pair: row, picture, caption, score, ...
+
+In the order things happen: folds.py (who is judged by whom, and pairs made wrong on purpose), quick.py (small models
+that never see what they judge), asking.py, company.py, words.py and partners.py (what is asked about each pair),
+signals.py (all of it gathered: the part that takes time), mixture.py and verdict.py (how suspicious each pair is),
+findings.py (why, and what would fit), labels.py (the same for labels), tables.py, chart.py, report.py and page.py (what
+is written), apply.py (a cleaned copy).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.auditing.chart import histogram
+from matchlight.auditing.findings import LABEL, Findings, conclude
+from matchlight.auditing.labels import LabelVerdict, can_judge
+from matchlight.auditing.report import write_report
+from matchlight.auditing.signals import Options, gather
+from matchlight.auditing.tables import against_truth, bad_rows, write_pairs
+from matchlight.auditing.verdict import Verdict, judge
+from matchlight.checkpoints import write_json
+from matchlight.console import say
+from matchlight.core import BadInput
+from matchlight.noise import Truth
+from matchlight.pairs import Pairs
+from matchlight.runs import VERSION, Run, fingerprint
+
+__all__ = ["Audit", "Options", "audit"]
+
+
+@dataclass
+class Audit:
+    """A finished audit; its folder holds pairs.csv, summary.json and report.html."""
+
+    folder: Path
+    pairs: Pairs
+    findings: Findings
+    summary: dict[str, Any]
+
+    @cached_property
+    def suspects(self) -> list[dict[str, Any]]:
+        """The suspicious pairs, the worst first."""
+        return [self._pair(int(k)) for k in self.findings.worst()]
+
+    def _pair(self, k: int) -> dict[str, Any]:
+        found, row = self.findings, int(self.findings.row[k])
+        other, said = int(found.picture[k]), int(found.caption[k])
+        return {
+            "row": row,
+            "image": self.pairs.names[self.pairs.picture[row]],
+            "caption": self.pairs.captions[row],
+            "score": float(found.score[k]),
+            "reason": str(found.reason[k]),
+            "better_image": self.pairs.names[other] if other >= 0 else None,
+            "better_caption": self.pairs.captions[said] if said >= 0 else None,
+            **({"label": str(found.label[k]), "likely": str(found.likely[k])} if len(found.label) else {}),
+        }
+
+
+def audit(
+    run: Run | None,
+    pairs: Pairs,
+    out: str | Path | None = None,
+    *,
+    split: str = "train",
+    truth: Truth | None = None,
+    siblings: bool = True,
+    source: str | Path | None = None,
+    **options: Any,
+) -> Audit:
+    """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, overrides).
+
+    `source` is where `pairs` was read from (default: its root), for `matchlight data apply` to find again.
+    """
+    began = time.monotonic()
+    folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
+    pairs.rows(split)  # a split that is not there is told before anything slow begins
+    chosen = Options(split=split, **options)
+    if pairs.text_features is not None:
+        if run is not None:
+            say("texts are vectors: labels are audited, and the run is not asked")
+        return _labels_only(pairs, folder, chosen, truth, source, began)
+    found = gather(run, pairs, folder, chosen)
+    verdict = judge(found, siblings=siblings)
+    findings = conclude(pairs, found, verdict)
+    labelled = _judged_labels(pairs, found["rows"], chosen) if can_judge(pairs) else None
+    if labelled is not None:
+        _add_labels(findings, pairs, found["rows"], labelled)
+    chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
+    summary = _summary(pairs, findings, verdict, chosen, source)
+    return _write(folder, pairs, findings, summary, chart, truth, labelled, began)
+
+
+def _labels_only(
+    pairs: Pairs, folder: Path, options: Options, truth: Truth | None, source: str | Path | None, began: float
+) -> Audit:
+    """A set whose texts are vectors: only its labels can be judged."""
+    from matchlight.auditing.findings import conclude_labels
+    from matchlight.auditing.signals import claim, settings
+
+    if not can_judge(pairs):
+        raise BadInput(f"{pairs.root}: its texts are vectors; an audit needs captions in words, or one label an item")
+    claim(folder, settings(None, pairs, options))
+    rows = pairs.rows(options.split)
+    labelled = _judged_labels(pairs, rows, options)
+    findings = conclude_labels(pairs, rows, labelled)
+    verdict = Verdict.of_labels(labelled)
+    chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
+    summary = _summary(pairs, findings, verdict, options, source)
+    return _write(folder, pairs, findings, summary, chart, truth, labelled, began)
+
+
+def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVerdict:
+    from matchlight.auditing.labels import judge_labels
+    from matchlight.auditing.words import sides_of
+
+    image, text = sides_of(pairs, rows, options.device)
+    return judge_labels(pairs, rows, image, text, folds=options.folds, seed=options.seed)
+
+
+def _add_labels(findings: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> None:
+    """Label suspects join the suspects; a pair that is mismatched anyway keeps that reason."""
+    assert pairs.labels is not None
+    names = np.array(pairs.labels.names, dtype=object)
+    place = np.searchsorted(findings.row, rows)
+    findings.label = names[pairs.labels.image[pairs.picture[findings.row]].argmax(1)]
+    findings.likely = np.full(len(findings), "", dtype=object)
+    findings.likely[place] = np.where(labelled.suspect, names[labelled.likely], "")
+    new = place[labelled.suspect & ~findings.suspect[place]]
+    findings.reason[new], findings.suspect[new] = LABEL, True
+
+
+def _summary(
+    pairs: Pairs, findings: Findings, verdict: Verdict, options: Options, source: str | Path | None
+) -> dict[str, Any]:
+    path = str(Path(source if source is not None else pairs.root).resolve())
+    return {
+        "pairs": len(findings),
+        "flagged": int(findings.suspect.sum()),
+        "estimated_noise": round(verdict.noise, 4),
+        "estimated_noise_interval": [round(end, 4) for end in verdict.interval],
+        "expected_false_alarms": round(float(findings.score[findings.suspect].sum()), 1),
+        "seconds": 0.0,
+        "split": options.split,
+        "reasons": findings.counts(),
+        "signals": verdict.used,
+        "notes": verdict.notes,
+        "data": {"path": path, "format": pairs.format, "fingerprint": fingerprint(pairs)},
+        "seed": options.seed,
+        "version": VERSION,
+    }
+
+
+def _write(
+    folder: Path,
+    pairs: Pairs,
+    findings: Findings,
+    summary: dict[str, Any],
+    chart: str,
+    truth: Truth | None,
+    labelled: LabelVerdict | None,
+    began: float,
+) -> Audit:
+    """The three files; the page last, as it is what a person waits for."""
+    if truth is not None:
+        summary |= _measured(pairs, findings, truth, labelled)
+    write_pairs(folder / "pairs.csv", pairs, findings)
+    write_report(folder / "report.html", pairs, findings, summary, chart)
+    summary["seconds"] = round(time.monotonic() - began, 1)
+    write_json(folder / "summary.json", summary)
+    return Audit(folder, pairs, findings, summary)
+
+
+def _measured(pairs: Pairs, findings: Findings, truth: Truth, labelled: LabelVerdict | None) -> dict[str, Any]:
+    if isinstance(truth.moved, dict) and labelled is None:
+        raise BadInput("--truth: it is about labels, and this data set has no single label an item to audit")
+    return against_truth(findings.score, findings.suspect, bad_rows(truth, findings, pairs))

@@ -1,0 +1,142 @@
+"""From scores to something a person can act on: a reason for each pair, and a better partner if the set has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from matchlight.auditing.labels import LabelVerdict
+from matchlight.auditing.verdict import Signals, Verdict
+from matchlight.pairs import Pairs
+
+MISMATCHED, TWIN, VAGUE, UNREADABLE, LABEL = (
+    "mismatched",
+    "near-duplicate",
+    "caption fits many pictures",
+    "unreadable",
+    "wrong label",
+)
+REASONS = (MISMATCHED, UNREADABLE, LABEL, TWIN, VAGUE)
+SUPPORT = 0.25  # probability a better partner needs among all there are
+TIMES = 3.0  # how much likelier than the own partner it must be
+VAGUE_RANK = 0.05  # share of the pictures that fit a vague caption better than its own
+VAGUE_GAP = 1.0  # nats by which a vague caption loses its picture more than its picture loses it
+
+
+@dataclass
+class Findings:
+    """One entry for each pair of the split, in file order; -1 and "" say that there is nothing to say."""
+
+    row: np.ndarray  # (n,) of the whole table
+    score: np.ndarray  # (n,) 1 = surely right, 0 = surely wrong
+    suspect: np.ndarray  # (n,) bool
+    reason: np.ndarray  # (n,) str
+    picture: np.ndarray  # (n,) a better picture for the caption
+    picture_support: np.ndarray  # (n,) its probability
+    caption: np.ndarray  # (n,) row with a better caption for the picture
+    caption_support: np.ndarray
+    label: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=str))  # (n,) as given; empty: no labels
+    likely: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=str))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def worst(self) -> np.ndarray:
+        """Places of the suspects, the worst first."""
+        bad = np.flatnonzero(self.suspect)
+        return bad[np.argsort(self.score[bad], kind="stable")]
+
+    def counts(self) -> dict[str, int]:
+        """How often each reason was found."""
+        return {reason: int((self.reason == reason).sum()) for reason in REASONS if (self.reason == reason).any()}
+
+
+def conclude(pairs: Pairs, found: Signals, verdict: Verdict) -> Findings:
+    """The findings of all pairs of the split, those that could not be read among them."""
+    rows = found["rows"]
+    out = _blank(np.sort(np.concatenate([rows, found["lost"]])))
+    place = np.searchsorted(out.row, rows)
+    out.score[place], out.suspect[place] = verdict.score, verdict.suspect
+    out.reason[place] = _reasons(pairs, found, verdict)
+    _propose(out, pairs, found, verdict, place)
+    return out
+
+
+def conclude_labels(pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> Findings:
+    """The findings where only labels were judged."""
+    assert pairs.labels is not None
+    names = np.array(pairs.labels.names, dtype=object)
+    out = _blank(rows)
+    out.score, out.suspect = labelled.score.copy(), labelled.suspect.copy()
+    out.reason = np.where(labelled.suspect, LABEL, "").astype(object)
+    out.label = names[pairs.labels.image[pairs.picture[rows]].argmax(1)]
+    out.likely = np.where(labelled.suspect, names[labelled.likely], "").astype(object)
+    return out
+
+
+def _blank(rows: np.ndarray) -> Findings:
+    """Everything unreadable, until more is known."""
+    count = len(rows)
+    state = np.zeros(count), np.ones(count, dtype=bool), np.full(count, UNREADABLE, dtype=object)
+    return Findings(rows, *state, np.full(count, -1), np.zeros(count), np.full(count, -1), np.zeros(count))
+
+
+def _reasons(pairs: Pairs, found: Signals, verdict: Verdict) -> np.ndarray:
+    """Why each usable pair is worth a look; only mismatched ones are suspects."""
+    reason = np.full(len(found["rows"]), "", dtype=object)
+    reason[vague(found)] = VAGUE
+    reason[repeated(pairs, found)] = TWIN
+    reason[verdict.suspect] = MISMATCHED
+    return reason
+
+
+def vague(found: Signals) -> np.ndarray:
+    """Captions that many pictures fit better, though their own picture finds them: ambiguous, not wrong."""
+    prefix = "" if "i2t" in found else "run_"
+    if f"{prefix}i2t" not in found:
+        return np.zeros(len(found["rows"]), dtype=bool)
+    gap = found[f"{prefix}t2i"] - found[f"{prefix}i2t"]
+    return (found[f"{prefix}t2i_rank"] > VAGUE_RANK) & (gap > VAGUE_GAP)
+
+
+def repeated(pairs: Pairs, found: Signals) -> np.ndarray:
+    """Pairs of a picture that looks like an earlier one, and captions said twice of one picture."""
+    rows, group = found["rows"], found["group"]
+    picture = pairs.picture[rows]
+    first: dict[int, int] = {}
+    said: set[tuple[int, str]] = set()
+    out = np.zeros(len(rows), dtype=bool)
+    for place, (row, own) in enumerate(zip(rows.tolist(), picture.tolist(), strict=True)):
+        alike = int(group[own])
+        words = (alike, " ".join(pairs.captions[row].lower().split()))
+        out[place] = first.setdefault(alike, own) != own or words in said
+        said.add(words)
+    return out
+
+
+def _propose(out: Findings, pairs: Pairs, found: Signals, verdict: Verdict, place: np.ndarray) -> None:
+    """Better partners of the mismatched pairs, where the models that never saw them are sure enough."""
+    prefix = "" if "other_picture" in found else "run_"
+    if f"{prefix}other_picture" not in found:
+        return
+    pictures = np.unique(found["picture"])
+    suspects = np.flatnonzero(verdict.suspect)
+    for kind, table in (("picture", pictures), ("caption", found["rows"])):
+        best, support = agreed(found[f"{prefix}other_{kind}"], found[f"{prefix}other_{kind}_share"])
+        sure = support >= SUPPORT
+        if kind == "picture":
+            sure &= support >= TIMES * found[f"{prefix}own_share"]
+        chosen = suspects[sure[suspects]]
+        getattr(out, kind)[place[chosen]] = table[best[chosen]]
+        getattr(out, f"{kind}_support")[place[chosen]] = support[chosen]
+
+
+def agreed(places: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) the proposal with the largest share over all models, and that share; models stand side by side."""
+    same = places[:, :, None] == places[:, None, :]
+    models = max(1, places.shape[1] // 3)
+    total = np.where(places >= 0, (same * shares[:, None, :]).sum(2) / models, -1.0)
+    best = total.argmax(1)
+    lines = np.arange(len(places))
+    return places[lines, best], np.maximum(total[lines, best], 0.0)

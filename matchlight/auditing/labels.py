@@ -1,0 +1,132 @@
+"""Which labels look wrong: what cross-validated classifiers and neighbours believe, against what the label says.
+
+Each side of a pair (picture, text) has a label of its own, and both speak about one thing. A logistic regression and
+the nearest neighbours, both blind to the fold they judge, give each side's probability of every class. With an unknown
+share of labels replaced by another class at random, Bayes' rule says how likely the true class is the one written; the
+share, and how much each label counts in the next round's training, follow from that (expectation maximisation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchlight.auditing.folds import divide, look_alikes
+from matchlight.auditing.mixture import flagged
+from matchlight.core import BadInput
+from matchlight.pairs import Pairs
+
+ROUNDS = 6
+NEIGHBOURS = 15
+LEAST = 1e-4  # no class is ruled out
+
+
+@dataclass(frozen=True)
+class LabelVerdict:
+    """What is thought of the labels of some rows (`image` is that of the row's picture)."""
+
+    image: np.ndarray  # (n,) probability that the picture's label is right
+    text: np.ndarray  # (n,) the same of the text's
+    likely: np.ndarray  # (n,) the likeliest class
+    noise: float  # estimated share of wrong labels
+    suspect: np.ndarray  # (n,) bool: one of the two is
+
+    @property
+    def score(self) -> np.ndarray:
+        """(n,) of the row: that of its worse label."""
+        return np.minimum(self.image, self.text)
+
+
+def can_judge(pairs: Pairs) -> bool:
+    """Labels are audited where every item has exactly one and there are at least two classes."""
+    return pairs.labels is not None and pairs.labels.single and len(pairs.labels.names) > 1
+
+
+def judge_labels(
+    pairs: Pairs, rows: np.ndarray, image: np.ndarray, text: np.ndarray, *, folds: int = 5, seed: int = 0
+) -> LabelVerdict:
+    """Audit the labels of these rows; `image` and `text` (n, d) are what each row's sides look like."""
+    if not can_judge(pairs) or pairs.labels is None:
+        raise BadInput(f"{pairs.root}: a label audit needs exactly one class for each picture and each text")
+    fold = divide(pairs, rows, look_alikes(pairs), count=folds, seed=seed).fold
+    given = {"image": pairs.labels.image[pairs.picture[rows]].argmax(1), "text": pairs.labels.text[rows].argmax(1)}
+    seen = {"image": _plain(image), "text": _plain(text)}
+    return _judge(seen, given, fold, len(pairs.labels.names))
+
+
+def _judge(seen: dict[str, np.ndarray], given: dict[str, np.ndarray], fold: np.ndarray, classes: int) -> LabelVerdict:
+    one = bool((given["image"] == given["text"]).all())  # one label written twice must not count twice
+    right = {side: np.ones(len(fold)) for side in seen}
+    noise = 0.2
+    belief = np.full((len(fold), classes), 1 / classes)
+    for _ in range(ROUNDS):
+        heard = [_believed(seen[side], given[side], right[side], fold, classes) for side in seen]
+        prior = np.mean([np.bincount(given[side], right[side], classes) for side in seen], 0) + 1e-9
+        features = sum(np.log(part) for part in heard) - np.log(prior / prior.sum())
+        for _ in range(20):
+            said = _told(given["image"], noise, classes) + (0 if one else _told(given["text"], noise, classes))
+            belief = _softmax(features + said)
+            right = {side: belief[np.arange(len(fold)), given[side]] for side in seen}
+            noise = float(np.clip(1 - np.mean([right[side].mean() for side in seen]), 1e-3, 0.95))
+    wrong = {side: 1 - right[side] for side in seen}
+    suspect = flagged(wrong["image"]) | flagged(wrong["text"])
+    return LabelVerdict(right["image"], right["text"], belief.argmax(1), noise, suspect)
+
+
+def _told(given: np.ndarray, noise: float, classes: int) -> np.ndarray:
+    """(n, classes) log probability of the written label under every true class."""
+    out = np.full((len(given), classes), np.log(noise / (classes - 1)))
+    out[np.arange(len(given)), given] = np.log(1 - noise)
+    return out
+
+
+def _believed(x: np.ndarray, given: np.ndarray, right: np.ndarray, fold: np.ndarray, classes: int) -> np.ndarray:
+    """(n, classes) probabilities by a regression and by neighbours that never saw the item's fold."""
+    out = np.zeros((len(x), classes))
+    for k in np.unique(fold):
+        inside, outside = fold == k, fold != k
+        line = _regression(x[outside], given[outside], right[outside], x[inside], classes)
+        near = _neighbours(x[outside], given[outside], right[outside], x[inside], classes)
+        out[inside] = (line + near) / 2
+    return np.clip(out, LEAST, None) / np.clip(out, LEAST, None).sum(1, keepdims=True)
+
+
+def _regression(x: np.ndarray, y: np.ndarray, weight: np.ndarray, asked: np.ndarray, classes: int) -> np.ndarray:
+    from sklearn.linear_model import LogisticRegression
+
+    out = np.full((len(asked), classes), LEAST)
+    known = np.unique(y)
+    if len(known) < 2:
+        out[:, known] = 1.0
+        return out
+    model = LogisticRegression(C=0.3, max_iter=200).fit(x, y, sample_weight=weight + 1e-3)
+    out[:, model.classes_] = model.predict_proba(asked)
+    return out
+
+
+def _neighbours(x: np.ndarray, y: np.ndarray, weight: np.ndarray, asked: np.ndarray, classes: int) -> np.ndarray:
+    from sklearn.neighbors import NearestNeighbors
+
+    count = min(NEIGHBOURS, len(x))
+    near = NearestNeighbors(n_neighbors=count).fit(x).kneighbors(asked, return_distance=False)
+    out = np.full((len(asked), classes), 1.0 / classes)  # one vote shared by all: few neighbours prove little
+    np.add.at(out, (np.arange(len(asked))[:, None], y[near]), weight[near])
+    return out / out.sum(1, keepdims=True)
+
+
+def _plain(x: np.ndarray) -> np.ndarray:
+    """Standardised, and folded into at most 128 directions."""
+    x = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
+    x = (x - x.mean(0)) / (x.std(0) + 1e-9)
+    if x.shape[1] > 128 < len(x):
+        from sklearn.decomposition import PCA
+
+        x = PCA(128, random_state=0).fit_transform(x)
+        x /= x.std(0).mean() + 1e-9
+    return x
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    x = np.exp(x - x.max(1, keepdims=True))
+    return x / x.sum(1, keepdims=True)

@@ -1,0 +1,124 @@
+"""How a wrong pair differs from a right one, learned without ever being told which pairs are wrong.
+
+Manufactured pairs are known to be wrong; real pairs are a mixture of right ones and an unknown share of wrong ones that
+look like the manufactured. A logistic regression tells real from manufactured; the share follows from how many real
+pairs lie where a part of the manufactured ones do; each real pair then counts as right only as far as it looks right,
+and the regression is fitted again, until nothing moves (positive-unlabelled learning). No column may count against a
+pair for looking right, so more evidence never makes a score worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ROUNDS = 40
+SETTLED = 1e-3  # mean change of the probabilities at which fitting stops
+MOST = 40_000  # pairs of each kind a regression is fitted on
+RIDGE = 3e-4
+ALARMS = 0.07  # expected share of false alarms among the flagged
+DEEP = (0.5, 0.35, 0.2)  # shares of the manufactured pairs below which real ones are counted
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A fitted telling-apart; `evidence` is the log of how much likelier a right pair looks like this than a wrong."""
+
+    centre: np.ndarray  # (d,)
+    scale: np.ndarray  # (d,)
+    weight: np.ndarray  # (d,), none below 0
+    offset: float
+    noise: float  # estimated share of wrong pairs among the real ones
+
+    def evidence(self, x: np.ndarray) -> np.ndarray:
+        """(n,) log odds of right against wrong before the share of wrong pairs is considered."""
+        return ((x - self.centre) / self.scale) @ self.weight + self.offset
+
+    def wrong(self, x: np.ndarray) -> np.ndarray:
+        """(n,) probability that each pair is wrong."""
+        return posterior(self.evidence(x), self.noise)
+
+
+def posterior(evidence: np.ndarray, noise: float) -> np.ndarray:
+    """Probability of being wrong, given the evidence and the share of wrong pairs."""
+    share = float(np.clip(noise, 1e-4, 1 - 1e-4))
+    return 1 / (1 + np.exp(np.clip(evidence + np.log((1 - share) / share), -60, 60)))
+
+
+def share_of_wrong(real: np.ndarray, manufactured: np.ndarray) -> float:
+    """The share of real values that are manufactured-like: counted in the low tail, where right pairs are rare.
+
+    Right pairs in the tail make a count too large, the fewer the deeper, and chance makes it too large or too small,
+    the more the deeper: the least of several counts is taken, each with its standard error added.
+    """
+    found = []
+    for depth in DEEP:
+        share = float((real <= np.quantile(manufactured, depth)).mean() / depth)
+        chance = share / (depth * len(real)) + share**2 * (1 - depth) / (depth * len(manufactured))
+        found.append(share + chance**0.5)
+    return float(np.clip(min(found), 0.0, 1.0))
+
+
+def fit(real: np.ndarray, manufactured: np.ndarray, *, rounds: int = ROUNDS) -> Mixture:
+    """Tell apart (n, d) real and (m, d) manufactured pairs; every column is high for pairs that look right."""
+    both = np.concatenate([real, manufactured])
+    centre, scale = both.mean(0), both.std(0) + 1e-9
+    x, y = (real - centre) / scale, (manufactured - centre) / scale
+    thin = slice(None, None, -(-len(x) // MOST)), slice(None, None, -(-len(y) // MOST))
+    right = np.ones(len(x))
+    share, answer = 0.0, np.zeros(x.shape[1] + 1)
+    for _ in range(rounds):
+        answer = regression(x[thin[0]], right[thin[0]], y[thin[1]], start=answer)
+        evidence, made = (part @ answer[:-1] + answer[-1] for part in (x, y))
+        share = share_of_wrong(evidence, made)
+        before, right = right, 1 - posterior(evidence, share)
+        if np.abs(right - before).mean() < SETTLED:
+            break
+    return Mixture(centre, scale, answer[:-1], float(answer[-1]), share)
+
+
+def regression(
+    x: np.ndarray, right: np.ndarray, y: np.ndarray, wrong: np.ndarray | None = None, *, start: np.ndarray
+) -> np.ndarray:
+    """(d + 1,) weights, none below 0, and offset of a logistic regression of `x`, weighed by `right`, against `y`.
+
+    The two sides weigh the same in all, so that the answer is a ratio of densities and not of numbers.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    wrong = np.ones(len(y)) if wrong is None else wrong
+    weigh_x, weigh_y = right / max(right.sum(), 1e-9), wrong / max(wrong.sum(), 1e-9)
+
+    def cost(answer: np.ndarray) -> tuple[float, np.ndarray]:
+        weight, offset = answer[:-1], answer[-1]
+        high, low = x @ weight + offset, y @ weight + offset
+        value = weigh_x @ np.logaddexp(0, -high) + weigh_y @ np.logaddexp(0, low)
+        pull_x, pull_y = -weigh_x * expit(-high), weigh_y * expit(low)
+        slope = np.append(x.T @ pull_x + y.T @ pull_y + RIDGE * weight, pull_x.sum() + pull_y.sum())
+        return float(value + RIDGE * weight @ weight / 2), slope
+
+    bounds = [(0.0, None)] * x.shape[1] + [(None, None)]
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+
+
+def weight_of_evidence(x: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """(n,) how much (n, d) columns speak for right over wrong, learned from probabilities of being wrong.
+
+    The columns are taken to err independently of whatever those probabilities were made from.
+    """
+    x = (x - x.mean(0)) / (x.std(0) + 1e-9)
+    if min(wrong.sum(), (1 - wrong).sum()) < 10:  # too few of a kind to learn what it looks like
+        return np.zeros(len(x))
+    answer = regression(x, 1 - wrong, x, wrong, start=np.zeros(x.shape[1] + 1))
+    return x @ answer[:-1] + answer[-1]
+
+
+def flagged(wrong: np.ndarray) -> np.ndarray:
+    """The most suspicious, as many as keep the expected false alarms below a share, and none under a half."""
+    order = np.argsort(-wrong, kind="stable")
+    alarms = np.cumsum(1 - wrong[order]) / np.arange(1, len(wrong) + 1)
+    suspect = np.zeros(len(wrong), dtype=bool)
+    suspect[order[: int((alarms <= ALARMS).sum())]] = True
+    return suspect & (wrong > 0.5)

@@ -1,0 +1,226 @@
+"""The report's page: its style, its script and the frame they stand in. No text of a user's data enters here unescaped.
+
+The script reads one JSON block (escaped so that it cannot end early) and writes text nodes only, never HTML.
+"""
+
+from __future__ import annotations
+
+STYLE = """
+:root { color-scheme: light dark; --back: #fbfaf8; --card: #fff; --ink: #1f1d1a; --soft: #5f5a52; --line: #dcd7ce;
+  --flame: #a85b00; --glow: #ffb347; --bad: #a3271f; --good: #22633c; --bar: #c9c3b8; }
+@media (prefers-color-scheme: dark) { :root { --back: #171512; --card: #211e1a; --ink: #eee9e1; --soft: #b0a898;
+  --line: #3b362f; --flame: #ffb347; --glow: #c77700; --bad: #ff9a8f; --good: #8fd6a8; --bar: #57503f; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+header, main, footer { max-width: 1080px; margin: 0 auto; padding: 16px; }
+h1 { font-size: 24px; margin: 8px 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
+p, .soft { color: var(--soft); margin: 4px 0; max-width: 75ch; }
+.facts { display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0; padding: 0; list-style: none; }
+.facts li { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 16px; }
+.facts b { display: block; font-size: 22px; }
+.bar { position: sticky; top: 0; background: var(--back); border-bottom: 1px solid var(--line); padding: 8px 0;
+  z-index: 2; display: flex; flex-wrap: wrap; gap: 8px; align-items: center; }
+select, input, button { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line);
+  border-radius: 8px; padding: 6px 12px; min-height: 36px; }
+button { cursor: pointer; } button:disabled { opacity: .5; cursor: default; }
+:focus-visible { outline: 3px solid var(--flame); outline-offset: 2px; }
+.pair { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 16px; margin: 8px 0;
+  display: grid; grid-template-columns: 176px 1fr; gap: 16px; scroll-margin: 72px; }
+.pair.here { border-color: var(--flame); box-shadow: 0 0 0 2px var(--glow); }
+.pair.accept { border-left: 6px solid var(--good); } .pair.reject { border-left: 6px solid var(--bad); }
+.pair img, .none { width: 176px; border-radius: 8px; display: block; background: var(--line); }
+.none { height: 120px; padding: 48px 8px; text-align: center; font-size: 13px; color: var(--soft); }
+.said { font-size: 18px; margin: 0 0 8px; color: var(--ink); overflow-wrap: anywhere; }
+input[type=range] { padding: 0; vertical-align: middle; accent-color: var(--flame); }
+.why { color: var(--bad); font-weight: 600; } .done { font-weight: 600; }
+.better { border-top: 1px solid var(--line); margin-top: 8px; padding-top: 8px; display: flex; gap: 12px; }
+.better img { width: 96px; } .better p { overflow-wrap: anywhere; }
+.acts { display: flex; gap: 8px; margin-top: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; } th, td { text-align: left; padding: 6px 8px;
+  border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; } th { position: static; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.scroll { overflow-x: auto; } svg { width: 100%; height: auto; background: var(--card); border: 1px solid var(--line);
+  border-radius: 8px; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 6px; background: var(--card); font-size: 13px; }
+@media (max-width: 560px) { .pair { grid-template-columns: 1fr; } .pair img, .none { width: 100%; } }
+@media (prefers-reduced-motion: no-preference) { .pair { transition: border-color .1s; } }
+"""
+
+SCRIPT = """
+'use strict';
+const data = JSON.parse(document.getElementById('data').textContent);
+const at = id => document.getElementById(id);
+const make = (tag, named, ...inside) => {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(named || {})) {
+    if (name === 'class') node.className = value;
+    else if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value);
+  }
+  for (const one of inside) if (one !== null) node.append(one);
+  return node;
+};
+const key = 'matchlight-audit-' + data.key;
+let decisions = {}, undone = [], here = 0, shown = [], first = 0, shownRows = [];
+try { decisions = JSON.parse(localStorage.getItem(key) || '{}') || {}; } catch (e) { decisions = {}; }
+const CARDS = 50, LINES = 100;
+const keep = () => {
+  try { localStorage.setItem(key, JSON.stringify(decisions)); } catch (e) { /* a page without storage */ }
+};
+const percent = value => (100 * value).toFixed(value < 0.1 ? 1 : 0) + '%';
+
+function wanted(reason, split, score) {
+  const why = at('reason').value, part = at('split').value, most = Number(at('most').value);
+  return (!why || reason === why) && (!part || split === part) && score <= most;
+}
+function better(pair) {
+  const out = [];
+  if (pair.image) out.push(make('div', {class: 'better'}, make('img', {src: pair.image.src, alt: '', loading: 'lazy'}),
+    make('p', {}, 'The caption fits this picture better (' + percent(pair.image.support) + '): ' + pair.image.name)));
+  if (pair.caption) out.push(make('div', {class: 'better'},
+    make('p', {}, 'The picture fits this caption better (' + percent(pair.caption.support) + '), of row ' +
+      pair.caption.row + ': ', make('q', {}, pair.caption.text))));
+  if (pair.likely) out.push(make('div', {class: 'better'},
+    make('p', {}, 'Label ' + pair.label + '; more likely ' + pair.likely)));
+  return out;
+}
+function card(pair, place) {
+  const state = decisions[pair.row] || '';
+  const picture = pair.src ? make('img', {src: pair.src, alt: 'picture ' + pair.name, loading: 'lazy'})
+    : make('div', {class: 'none'}, 'no picture to show');
+  return make('article', {class: 'pair ' + state + (place === here ? ' here' : ''), tabindex: '-1', id: 'pair-' + place,
+      'aria-label': 'row ' + pair.row, onclick: () => { here = place; mark(); }}, picture,
+    make('div', {}, make('p', {class: 'said'}, pair.text || '(no caption)'),
+      make('p', {}, make('span', {class: 'why'}, pair.reason || 'not flagged'),
+        [' ', 'score ' + pair.score.toPrecision(3), 'row ' + pair.row, pair.split, pair.name].join(' \\u00b7 ')),
+      ...better(pair),
+      make('div', {class: 'acts'}, choice(place, state, 'accept', 'Accept the pair'),
+        choice(place, state, 'reject', 'Reject the pair'))));
+}
+function choice(place, state, what, name) {
+  return make('button', {type: 'button', 'aria-pressed': String(state === what),
+    onclick: event => { event.stopPropagation(); decide(place, what); }}, name);
+}
+function draw() {
+  shown = data.pairs.filter(p => wanted(p.reason, p.split, p.score));
+  here = Math.min(here, Math.max(0, shown.length - 1));
+  const page = Math.floor(here / CARDS) * CARDS;
+  at('cards').replaceChildren(...shown.slice(page, page + CARDS).map((p, k) => card(p, page + k)));
+  if (!shown.length) at('cards').append(make('p', {}, 'No pair fits these filters.'));
+  tell();
+}
+function tell() {
+  const done = Object.values(decisions), count = what => done.filter(d => d === what).length;
+  at('state').textContent = shown.length + ' pairs to review, ' + count('accept') + ' accepted, ' +
+    count('reject') + ' rejected';
+  at('undo').disabled = !undone.length;
+}
+function mark() {
+  const page = Math.floor(here / CARDS) * CARDS;
+  if (!at('pair-' + here)) draw();
+  for (const node of document.querySelectorAll('.pair')) node.classList.toggle('here', node.id === 'pair-' + here);
+  const node = at('pair-' + here);
+  if (node) { node.focus({preventScroll: true}); node.scrollIntoView({block: 'nearest'}); }
+}
+function decide(place, what) {
+  const pair = shown[place];
+  if (!pair) return;
+  undone.push([pair.row, decisions[pair.row], place]);
+  if (decisions[pair.row] === what) delete decisions[pair.row]; else decisions[pair.row] = what;
+  keep(); here = Math.min(place + 1, shown.length - 1); draw(); mark();
+}
+function undo() {
+  const last = undone.pop();
+  if (!last) return;
+  if (last[1]) decisions[last[0]] = last[1]; else delete decisions[last[0]];
+  keep(); here = last[2]; draw(); mark();
+}
+function step(by) { here = Math.max(0, Math.min(shown.length - 1, here + by)); mark(); }
+document.addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const act = {j: () => step(1), k: () => step(-1), a: () => decide(here, 'accept'),
+    r: () => decide(here, 'reject'), u: undo}[event.key];
+  if (act) { event.preventDefault(); act(); }
+});
+function save(name, type, text) {
+  const link = make('a', {href: URL.createObjectURL(new Blob([text], {type})), download: name});
+  document.body.append(link); link.click(); link.remove();
+}
+function decided() { return Object.entries(decisions).map(([row, decision]) => ({row: Number(row), decision})); }
+function lines() {
+  const name = at('find').value.toLowerCase();
+  shownRows = data.rows.filter(r => wanted(data.reasons[r[4]], data.splits[r[5]], r[3])
+    && (!name || r[2].toLowerCase().includes(name) || data.names[r[1]].toLowerCase().includes(name)));
+  first = 0; page();
+}
+function page() {
+  at('lines').replaceChildren(...shownRows.slice(first, first + LINES).map(r => make('tr', {},
+    make('td', {class: 'n'}, String(r[0])), make('td', {class: 'n'}, r[3].toPrecision(3)),
+    make('td', {}, data.reasons[r[4]]), make('td', {}, data.names[r[1]]), make('td', {}, r[2]))));
+  const last = Math.min(first + LINES, shownRows.length);
+  at('where').textContent = last ? (first + 1) + ' to ' + last + ' of ' + shownRows.length : 'no pair fits';
+  at('back').disabled = first === 0; at('next').disabled = first + LINES >= shownRows.length;
+}
+for (const id of ['reason', 'split', 'most']) at(id).addEventListener('input', () => {
+  at('mostshown').textContent = at('most').value; draw(); lines();
+});
+at('find').addEventListener('input', lines);
+at('back').addEventListener('click', () => { first = Math.max(0, first - LINES); page(); });
+at('next').addEventListener('click', () => { first += LINES; page(); });
+at('undo').addEventListener('click', undo);
+at('json').addEventListener('click', () => save('decisions.json', 'application/json',
+  JSON.stringify({audit: data.key, decisions: decided()}, null, 1)));
+at('csv').addEventListener('click', () => save('decisions.csv', 'text/csv',
+  'row,decision\\n' + decided().map(d => d.row + ',' + d.decision + '\\n').join('')));
+draw(); lines();
+"""
+
+FRAME = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline';
+ script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p>{told}</p>
+<ul class="facts">{facts}</ul>
+</header>
+<main>
+<h2 id="chart">How pairs look to the models</h2>
+<p>{legend}</p>
+{chart}
+<h2>Review, the worst first</h2>
+<p>Keys: <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> accept the pair, <kbd>r</kbd> reject it,
+<kbd>u</kbd> undo. Exported decisions go into <code>matchlight data apply AUDIT -o DIR --decisions FILE</code>.</p>
+<div class="bar" role="toolbar" aria-label="filters and decisions">
+<label>Reason <select id="reason">{reasons}</select></label>
+<label>Split <select id="split">{splits}</select></label>
+<label>Score up to <input id="most" type="range" min="0" max="1" step="0.01" value="1">
+<output id="mostshown">1</output></label>
+<button type="button" id="undo">Undo</button>
+<button type="button" id="json">Export JSON</button>
+<button type="button" id="csv">Export CSV</button>
+<span id="state" role="status" aria-live="polite" class="soft"></span>
+</div>
+<div id="cards"></div>
+<h2>All pairs</h2>
+<div class="bar"><label>Find <input id="find" type="search" placeholder="words or a name"></label>
+<button type="button" id="back">Previous</button> <button type="button" id="next">Next</button>
+<span id="where" role="status" class="soft"></span></div>
+<div class="scroll"><table><thead><tr><th class="n" scope="col">row</th><th class="n" scope="col">score</th>
+<th scope="col">reason</th><th scope="col">picture</th><th scope="col">caption</th></tr></thead>
+<tbody id="lines"></tbody></table></div>
+</main>
+<footer><p>{made}</p></footer>
+<noscript><p>This page needs JavaScript for review; pairs.csv beside it holds the same findings.</p></noscript>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""

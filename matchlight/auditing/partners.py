@@ -1,0 +1,53 @@
+"""Better partners: for each pair the other picture its caption fits best, and the other caption its picture fits best.
+
+The model that answers never saw the pair, so what it proposes is no memory of the wrong pairing. Each proposal comes
+with its share of the probability among all pictures (or captions) of the set, own partner included.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight.auditing.company import BLOCK, Scene
+
+TEMPERATURE = 0.05
+KEPT = 3  # proposals a pair, so that several models can agree on one
+
+
+@torch.inference_mode()
+def alternatives(images: Tensor, texts: Tensor, scene: Scene, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """`other_picture`, `other_caption` (q, KEPT) with `..._share` (q, KEPT), and `own_share` both ways (q,)."""
+    place = torch.from_numpy(rows).to(texts.device)
+    mine = scene.picture[rows]
+    owner = scene.owner[rows]
+    by_caption = _best(texts[place], images, mine, owner, scene.group)
+    asked, back = np.unique(mine, return_inverse=True)
+    by_picture = _best(images[torch.from_numpy(asked).to(images.device)], texts, None, scene.group[asked], scene.owner)
+    return {
+        "other_picture": by_caption[0],
+        "other_picture_share": by_caption[1],
+        "other_caption": by_picture[0][back],
+        "other_caption_share": by_picture[1][back],
+        "own_share": by_caption[2],
+    }
+
+
+def _best(
+    asked: Tensor, among: Tensor, own: np.ndarray | None, barred: np.ndarray, groups: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places and probability shares of the best that are not barred, and the share of the own partner."""
+    step = max(1, BLOCK // len(among))
+    mine, theirs = (torch.from_numpy(np.asarray(x)).to(among.device) for x in (barred, groups))
+    places, shares, kept = [], [], []
+    for start in range(0, len(asked), step):
+        some = slice(start, start + step)
+        share = torch.softmax(asked[some] @ among.T / TEMPERATURE, 1)
+        if own is not None:
+            kept.append(share.gather(1, torch.from_numpy(own[some]).to(share.device)[:, None])[:, 0].cpu())
+        value, place = share.masked_fill(mine[some, None] == theirs[None], -1.0).topk(min(KEPT, len(among)), dim=1)
+        places.append(place.masked_fill(value < 0, -1).cpu())
+        shares.append(value.clamp(min=0).cpu())
+    own_share = torch.cat(kept).numpy() if kept else np.zeros(0, dtype=np.float32)
+    return torch.cat(places).numpy().astype(np.int32), torch.cat(shares).numpy(), own_share

@@ -1,0 +1,213 @@
+"""Quick models: a small dual encoder, a few epochs on all folds but one, with a loss that wrong pairs pull little at.
+
+Each is a run folder of its own under the audit's `work`, so that an audit that was killed goes on where it stopped.
+After its later epochs the model is asked about the fold it never saw; answers are averaged over these epochs, which
+costs little and steadies them much. What it leaves is `signals.npz` in its folder.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight import checkpoints
+from matchlight.auditing.asking import GALLERY, NAMES, Asked, Encoded, ask, gallery_of
+from matchlight.auditing.company import Lists, Scene, Space, lists
+from matchlight.auditing.folds import Folds
+from matchlight.auditing.partners import alternatives
+from matchlight.batches import seeded
+from matchlight.core import IMAGE, TEXT, Matcher, Recipe
+from matchlight.formats.sources import ArrayFeatures
+from matchlight.prepare import Inputs
+from matchlight.recipes import arguments, method
+from matchlight.runs import pick_precision
+from matchlight.text import Captions
+from matchlight.trainer import Trainer
+
+LARGE = {"epochs": 10, "batch": 256}
+SMALL = {"dim": 192, "hidden": 128, "word_dim": 128, "batch": 128, "epochs": 8}
+STEPS = 320  # the least a small set is trained
+MOST_STEPS = {"cpu": 1500, "cuda": 20000}
+ASKED = 4  # times that the fold set aside is asked about
+SAMPLE = 500  # pictures that show what the main directions are
+DIRECTIONS = 256  # a CPU reads pictures through so many numbers a cell
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every quick model of an audit shares."""
+
+    inputs: Inputs
+    folds: Folds
+    device: torch.device
+    seed: int
+    settings: dict[str, Any]  # arguments of the recipe
+    threads: int = 1
+
+    @property
+    def recipe(self) -> Recipe:
+        """Built anew for every model."""
+        return method("vse_infty").build(self.inputs.sizes, **self.settings)
+
+
+def quick_settings(rows: int, device: torch.device) -> dict[str, Any]:
+    """Sizes for the machine, epochs for the data: few passes over much, more over little."""
+    small = device.type == "cpu" or rows < 2000
+    base = dict(SMALL if small else LARGE)
+    steps = max(1, -(-rows // base["batch"]))
+    base["epochs"] = int(min(max(base["epochs"], STEPS // steps), max(4, MOST_STEPS[device.type] // steps), 40))
+    named = {"preset": "dual", "loss": "gce", "select": "last", "validate_every": 1000, **base}
+    return arguments(method("vse_infty"), named, pairs=rows, device=device.type)[0]
+
+
+def asked_after(epochs: int) -> list[int]:
+    """Epochs of the second half, at most a few of them, the last among them."""
+    return sorted({round(end) for end in np.linspace(epochs // 2 + 1, epochs, ASKED)})
+
+
+def condensed(inputs: Inputs, pictures: np.ndarray, *, seed: int) -> Inputs:
+    """The same pictures through the main directions of their features: what a CPU can train on five times faster."""
+    table = inputs.table
+    if table.device.type != "cpu" or len(table.images.shape) != 3 or inputs.sizes.image_dim <= 2 * DIRECTIONS:
+        return inputs
+    from sklearn.decomposition import PCA
+
+    rng = seeded(seed, 53)
+    sample = table.images.gather(np.sort(rng.choice(pictures, min(SAMPLE, len(pictures)), replace=False)))
+    cells = sample.reshape(-1, sample.shape[-1]).astype(np.float32)
+    cells = cells[rng.permutation(len(cells))[: 20 * SAMPLE]]
+    found = PCA(min(DIRECTIONS, len(cells)), svd_solver="randomized", random_state=seed).fit(cells)
+    onto = (found.components_ / np.sqrt(found.explained_variance_[0])).T.astype(np.float32)
+    small = np.zeros((*table.images.shape[:2], onto.shape[1]), dtype=np.float16)
+    for start in range(0, len(pictures), 256):
+        some = pictures[start : start + 256]
+        small[some] = (table.images.gather(some) - found.mean_.astype(np.float32)) @ onto
+    lean = copy.copy(table)
+    lean.images = ArrayFeatures(small)
+    return replace(inputs, table=lean, sizes=replace(inputs.sizes, image_dim=onto.shape[1]))
+
+
+class Quick(Trainer):
+    """A run that reports to the audit's progress bar and asks about the fold it never saw as it goes."""
+
+    def __init__(self, *args: Any, after: Callable[[Quick], None], moved: Callable[[float], None], **named: Any):
+        super().__init__(*args, **named)
+        self.after, self.moved = after, moved
+        self.bar, self.task = self, 0  # type: ignore[assignment]
+
+    def update(self, task: Any, *, completed: float) -> None:
+        """Called by the loop with the number of epochs done."""
+        self.moved(completed / self.recipe.epochs)
+
+    def fit(self) -> None:
+        """All epochs that are left, quietly."""
+        try:
+            while self.epoch < self.recipe.epochs:
+                self._epoch()
+                self.after(self)
+        finally:
+            self.writer.flush()
+        self._leave()
+
+    def _show(self, line: dict[str, Any]) -> None:
+        """Its epochs are not news."""
+
+
+def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[float], None]) -> None:
+    """Train the model of one fold (or go on with it) and leave its signals."""
+    kept = folder / "signals.npz"
+    if kept.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = _without(plan.inputs, plan.folds, k)
+    trainer = Quick(
+        folder,
+        plan.recipe,
+        inputs,
+        seed=seed,
+        device=plan.device,
+        precision=pick_precision("auto", plan.device),
+        after=lambda run: _ask_held(run, plan, k, seed=seed),
+        moved=moved,
+    )
+    checkpoints.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
+    trainer.resume()
+    trainer.fit()
+    _leave(trainer, plan, k, kept, seed=seed)
+
+
+def _without(inputs: Inputs, folds: Folds, k: int) -> Inputs:
+    """The same data with one fold set aside and the decoys' captions in their wrong places."""
+    pairs = inputs.table.pairs
+    outside = np.zeros(len(pairs.names), dtype=bool)
+    outside[pairs.picture[folds.rows[folds.fold == k]]] = True
+    order = np.arange(len(pairs))
+    order[folds.rows[folds.decoy]] = folds.wrong[folds.decoy]
+    table = copy.copy(inputs.table)
+    table.pairs = replace(pairs, splits=np.where(outside, "held", pairs.splits))
+    table.captions = _moved(inputs.table.captions, order)
+    return replace(inputs, table=table)
+
+
+def _moved(captions: Captions | None, order: np.ndarray) -> Captions:
+    """The same captions in another order."""
+    assert captions is not None
+    lengths = captions.lengths[order]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    flat = np.repeat(captions.offsets[order] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return Captions(captions.flat[flat], offsets)
+
+
+def _asked(plan: Plan, k: int) -> Asked:
+    """The fold's real pairs, then its manufactured ones, against a gallery of the fold."""
+    folds, picture = plan.folds, plan.inputs.table.pairs.picture
+    inside = folds.fold == k
+    rows, wrong = folds.rows[inside], folds.wrong[inside]
+    gallery = gallery_of(picture, rows, folds.rows[~inside], size=GALLERY, seed=plan.seed)
+    return Asked(np.tile(picture[rows], 2), np.concatenate([rows, wrong]), gallery, folds.group)
+
+
+def _ask_held(run: Quick, plan: Plan, k: int, *, seed: int) -> None:
+    """After an epoch of the second half: the fold's answers, kept as a file."""
+    if run.epoch not in asked_after(run.recipe.epochs):
+        return
+    found = ask(run.result(), plan.inputs.table, _asked(plan, k))
+    checkpoints.write_array(run.folder / f"held-{run.epoch:03d}.npy", np.stack([found[name] for name in NAMES]))
+
+
+def _leave(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
+    """All that this model has to say, in one file."""
+    folds = plan.folds
+    inside = np.flatnonzero(folds.fold == k)
+    held = np.mean([np.load(file, allow_pickle=False) for file in sorted(run.folder.glob("held-*.npy"))], axis=0)
+    found: Lists = {}
+    for number, name in enumerate(NAMES):
+        found[name], found[f"{name}_wrong"] = np.split(held[number].astype(np.float32), 2)
+    found |= company(run.result(), plan, inside, seed=seed)
+    found["history"] = np.stack(run.history)[:, folds.rows].astype(np.float16)
+    write_npz(path, found)
+
+
+def company(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> Lists:
+    """Neighbours, siblings and better partners of some rows, by this model's vectors."""
+    folds, pairs = plan.folds, plan.inputs.table.pairs
+    pictures, picture = np.unique(pairs.picture[folds.rows], return_inverse=True)
+    scene = Scene(picture, folds.group[pictures], np.searchsorted(folds.rows, folds.wrong))
+    images = Encoded(matcher, plan.inputs.table, IMAGE, pictures).vectors
+    texts = Encoded(matcher, plan.inputs.table, TEXT, folds.rows).vectors
+    found = lists(Space(images, texts), scene, inside, seed=seed)
+    return found | alternatives(images, texts, scene, inside)
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """An .npz file, whole or not at all."""
+    from matchlight.formats.safe import new_file
+
+    with new_file(path) as partial, open(partial, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -1,0 +1,147 @@
+"""report.html: one file that shows the worst pairs with their pictures, lets a person decide, and needs no network."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.auditing.findings import Findings
+from matchlight.auditing.page import FRAME, SCRIPT, STYLE
+from matchlight.checkpoints import write_text
+from matchlight.console import track
+from matchlight.pairs import BadPicture, Pairs
+
+WITH_PICTURES = 400  # pairs shown as cards; all of them are in the table below
+WIDTH = 176  # pixels of a thumbnail
+QUALITY = 70
+
+
+def write_report(
+    path: Path, pairs: Pairs, findings: Findings, summary: dict[str, Any], chart: str, *, cards: int = WITH_PICTURES
+) -> None:
+    """The whole page, atomically."""
+    reasons = ["", *findings.counts()]
+    splits = sorted(set(pairs.splits[pairs.picture[findings.row]].tolist()))
+    data = {
+        "key": summary["data"]["fingerprint"],
+        "pairs": _cards(pairs, findings, findings.worst()[:cards]),
+        **_rows(pairs, findings, reasons, splits),
+    }
+    page = FRAME.format(
+        title=f"Audit of {html.escape(pairs.root.name or 'a data set')}",
+        told=html.escape(told(summary)),
+        facts=_facts(summary),
+        legend=html.escape(LEGEND),
+        chart=chart,
+        reasons=_options(reasons, "all"),
+        splits=_options(["", *splits], "all"),
+        made=html.escape(f"Signals: {', '.join(summary['signals'])}. Made by matchlight {summary['version']}."),
+        data=safe_json(data),
+        style=STYLE,
+        script=SCRIPT,
+    )
+    write_text(path, page)
+
+
+LEGEND = (
+    "Bars: how many pairs have this much evidence of being right (to the right) or wrong (to the left), as log odds. "
+    "Lines: how many of them are thought wrong (amber) and right (green)."
+)
+
+
+def told(summary: dict[str, Any]) -> str:
+    """The audit in a sentence."""
+    low, high = summary["estimated_noise_interval"]
+    start = f"{summary['flagged']:,} of {summary['pairs']:,} pairs of {summary['split']!r} are suspect"
+    share = f"an estimated {summary['estimated_noise']:.1%} ({low:.1%} to {high:.1%}) are wrong"
+    alarms = f"about {summary['expected_false_alarms']:.0f} of the suspects are expected to be false alarms"
+    return f"{start}; {share}; {alarms}."
+
+
+def safe_json(value: Any) -> str:
+    """JSON that cannot end the script block it stands in."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+
+
+def _facts(summary: dict[str, Any]) -> str:
+    facts = {"pairs": summary["pairs"], "suspect": summary["flagged"], **summary["reasons"]}
+    items = [f"<li><b>{value:,}</b> {html.escape(name)}</li>" for name, value in facts.items()]
+    return "".join([*items, f"<li><b>{summary['estimated_noise']:.1%}</b> estimated wrong</li>"])
+
+
+def _options(names: list[str], blank: str) -> str:
+    return "".join(f'<option value="{html.escape(name)}">{html.escape(name or blank)}</option>' for name in names)
+
+
+def _cards(pairs: Pairs, found: Findings, places: np.ndarray) -> list[dict[str, Any]]:
+    """The pairs shown with their pictures; each thumbnail is made once."""
+    made: dict[int, str] = {}
+
+    def picture(place: int) -> str:
+        if place not in made:
+            made[place] = thumbnail(pairs, place)
+        return made[place]
+
+    return [_card(pairs, found, int(k), picture) for k in track(places, "drawing the report")]
+
+
+def _card(pairs: Pairs, found: Findings, k: int, picture: Any) -> dict[str, Any]:
+    row, other, said = int(found.row[k]), int(found.picture[k]), int(found.caption[k])
+    own = int(pairs.picture[row])
+    card: dict[str, Any] = {"row": row, "name": str(pairs.names[own]), "text": pairs.captions[row]}
+    card |= {"score": _short(found.score[k]), "reason": str(found.reason[k]), "split": str(pairs.splits[own])}
+    card["src"] = picture(own)
+    if other >= 0:
+        support = _short(found.picture_support[k])
+        card["image"] = {"name": str(pairs.names[other]), "src": picture(other), "support": support}
+    if said >= 0:
+        card["caption"] = {"row": said, "text": pairs.captions[said], "support": _short(found.caption_support[k])}
+    if len(found.label) and found.likely[k]:
+        card |= {"label": str(found.label[k]), "likely": str(found.likely[k])}
+    return card
+
+
+def _rows(pairs: Pairs, found: Findings, reasons: list[str], splits: list[str]) -> dict[str, Any]:
+    """Every pair as a short list: row, picture, caption, score, reason, split."""
+    order = np.argsort(found.score, kind="stable")
+    pictures, place = np.unique(pairs.picture[found.row], return_inverse=True)
+    which = {reason: number for number, reason in enumerate(reasons)}
+    part = {split: number for number, split in enumerate(splits)}
+    rows = []
+    for k in order.tolist():
+        row = int(found.row[k])
+        split = part[str(pairs.splits[pairs.picture[row]])]
+        number = which.get(str(found.reason[k]), 0)
+        rows.append([row, int(place[k]), pairs.captions[row], _short(found.score[k]), number, split])
+    return {"rows": rows, "names": [str(pairs.names[i]) for i in pictures], "reasons": reasons, "splits": splits}
+
+
+def _short(value: Any) -> float:
+    return float(f"{float(value):.3g}")
+
+
+def thumbnail(pairs: Pairs, place: int) -> str:
+    """A small JPEG as a data address; "" for a picture that cannot be shown."""
+    if pairs.pictures is None:
+        return ""
+    try:
+        image = pairs.pictures.open(place)
+    except BadPicture:
+        return ""
+    image.thumbnail((WIDTH, 2 * WIDTH))
+    file = io.BytesIO()
+    image.convert("RGB").save(file, "JPEG", quality=QUALITY)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,219 @@
+"""Stage one of an audit: everything that models and neighbours say about each pair, gathered into `signals.npz`.
+
+This is the part that takes time. It is resumable: quick models live in `work/`, one folder each, and finished ones are
+not trained again. What reads the result (stage two) takes seconds and never looks at the truth either.
+
+Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactured wrong caption:
+
+    history            (epochs, n) loss of the pair while quick models trained on it (decoys: on the wrong pair)
+    own i2t t2i ...    asked of the quick model that never saw the pair (asking.py)
+    text photo sibling lists of neighbours by that model's vectors (company.py), and `free_...` without any model
+    other_...          better partners (partners.py)
+    run_...            the same answers of a run the user named, and its history
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight import checkpoints
+from matchlight.auditing.asking import GALLERY, NAMES, SET_GALLERY, Asked, ask, gallery_of, is_plain
+from matchlight.auditing.company import Lists, Scene, Space, lists
+from matchlight.auditing.folds import Folds, divide, look_alikes
+from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold, write_npz
+from matchlight.auditing.words import picture_vectors, word_vectors
+from matchlight.batches import Table
+from matchlight.console import progress, say
+from matchlight.core import BadInput
+from matchlight.pairs import Pairs
+from matchlight.prepare import pick_device, prepare, view_of
+from matchlight.runs import Run, alone, fingerprint
+
+FILE = "signals.npz"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much work an audit may do."""
+
+    split: str = "train"
+    quick: bool = True  # train quick models; without them a run must be named
+    folds: int = 5
+    models: int | None = None  # quick models a fold, averaged; None: two on a GPU, one on a CPU
+    seed: int = 0
+    device: str = "auto"
+    overrides: dict[str, Any] | None = None  # arguments of the quick recipe
+
+
+def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
+    """The signals of all usable pairs of a split, from the folder where they are there already."""
+    if run is None and not options.quick:
+        raise BadInput("an audit without quick models needs a run to ask; name one, or leave --quick on")
+    claim(folder, settings(run, pairs, options))
+    kept = folder / FILE
+    if not kept.exists():
+        with alone(folder / "work"):
+            write_npz(kept, _gather(run, pairs, folder / "work", options))
+        shutil.rmtree(folder / "work", ignore_errors=True)
+    return read(kept)
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """What `gather` kept."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; `matchlight audit` writes it") from None
+    except (ValueError, OSError, EOFError):
+        raise BadInput(f"{path}: not a readable file of signals; remove it and audit again") from None
+
+
+def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Any]:
+    """What an audit's folder belongs to."""
+    named = None if run is None else {"name": run.method, "data": run.info.get("data"), "seed": run.info.get("seed")}
+    work = {"folds": options.folds, "models": options.models, "overrides": options.overrides} if options.quick else None
+    return {"data": fingerprint(pairs), "split": options.split, "seed": options.seed, "quick": work, "run": named}
+
+
+def claim(folder: Path, settings: dict[str, Any]) -> None:
+    """A folder holds one audit: with other data or settings its finished parts must not be taken for this one's."""
+    path = folder / "settings.json"
+    if path.exists():
+        old = checkpoints.read_json(path, "an audit's settings")
+        if differs := [name for name, value in settings.items() if old.get(name) != value]:
+            raise BadInput(f"{folder} holds another audit ({', '.join(differs)} differ); choose another -o")
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: not empty and not an audit; choose another -o")
+    try:
+        checkpoints.write_json(path, settings)
+    except OSError as problem:
+        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+
+
+def _gather(run: Run | None, pairs: Pairs, work: Path, options: Options) -> dict[str, np.ndarray]:
+    device = run.device if run is not None else pick_device(options.device)
+    audited = pairs.rows(options.split)
+    pool = _pool(pairs, options.split)
+    say(f"auditing {len(audited)} pairs of {options.split!r}")
+    view = view_of({}, pooled=False, pairs=pairs)
+    inputs = prepare(pool, view, device=device)
+    rows, lost = _usable(pairs, audited, inputs.table.broken)
+    folds = divide(pairs, rows, look_alikes(pairs), count=options.folds, seed=options.seed)
+    given = quick_settings(len(rows), device) | (options.overrides or {})
+    plan = Plan(
+        condensed(inputs, np.unique(pairs.picture[rows]), seed=options.seed), folds, device, options.seed, given
+    )
+    found = {"rows": rows, "fold": folds.fold, "decoy": folds.decoy, "lost": lost, "group": folds.group}
+    found |= {"wrong": np.searchsorted(rows, folds.wrong), "picture": pairs.picture[rows]}
+    found |= {f"free_{name}": value for name, value in _free(plan, inputs.table).items()}
+    if options.quick:
+        found |= _quick(plan, work, options)
+    if run is not None:
+        found |= {f"run_{name}": value for name, value in _of_run(run, pairs, plan).items()}
+    return found
+
+
+def _pool(pairs: Pairs, split: str) -> Pairs:
+    """What quick models may learn from: the split under audit, and the training split beside it."""
+    learn = np.isin(pairs.splits, [split, "train"]) | (split == "all")
+    return replace(pairs, splits=np.where(learn, "train", "other"))
+
+
+def _usable(pairs: Pairs, rows: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with a readable picture and at least a letter of caption, and the others."""
+    said = np.array([any(map(str.isalnum, pairs.captions[row])) for row in rows.tolist()], dtype=bool)
+    fine = said & ~np.isin(pairs.picture[rows], broken)
+    return rows[fine], rows[~fine]
+
+
+def _scene(plan: Plan) -> tuple[Scene, np.ndarray]:
+    folds = plan.folds
+    pictures, picture = np.unique(plan.inputs.table.pairs.picture[folds.rows], return_inverse=True)
+    return Scene(picture, folds.group[pictures], np.searchsorted(folds.rows, folds.wrong)), pictures
+
+
+def _free(plan: Plan, table: Table) -> Lists:
+    """Neighbours and siblings without any trained model."""
+    scene, pictures = _scene(plan)
+    texts = word_vectors([table.pairs.captions[row] for row in plan.folds.rows.tolist()], seed=plan.seed)
+    space = Space(picture_vectors(table, pictures).to(plan.device), texts.to(plan.device))
+    return lists(space, scene, np.arange(len(plan.folds.rows)), seed=plan.seed)
+
+
+def _quick(plan: Plan, work: Path, options: Options) -> Lists:
+    """Train what is missing, then put the folds together."""
+    many = options.models or (2 if plan.device.type == "cuda" else 1)
+    jobs = [(model, k) for model in range(many) for k in range(plan.folds.count)]
+    with progress() as bar:
+        task = bar.add_task("auditing", total=len(jobs), note="")
+        for done, (model, k) in enumerate(jobs):
+            train_fold(
+                plan,
+                work / f"model-{model}-{k}",
+                k,
+                seed=options.seed + 1000 * model + k,
+                moved=lambda share, done=done: bar.update(task, completed=done + share),  # type: ignore[misc]
+            )
+            bar.update(task, completed=done + 1)
+    models = [_together(plan.folds, [work / f"model-{m}-{k}" for k in range(plan.folds.count)]) for m in range(many)]
+    return merged(models)
+
+
+def _together(folds: Folds, folders: list[Path]) -> Lists:
+    """One model's folds as arrays over all rows; histories are the mean of the models that trained on a row."""
+    parts = [read(folder / FILE) for folder in folders]
+    found: Lists = {}
+    for name in parts[0]:
+        if name == "history":
+            with np.errstate(invalid="ignore"):
+                stack = np.stack([part[name].astype(np.float32) for part in parts])
+                seen = np.isfinite(stack).sum(0)
+                found[name] = (np.nansum(stack, 0) / np.where(seen, seen, np.nan)).astype(np.float16)
+            continue
+        whole = np.empty((len(folds.rows), *parts[0][name].shape[1:]), dtype=parts[0][name].dtype)
+        for k, part in enumerate(parts):
+            whole[folds.fold == k] = part[name]
+        found[name] = whole
+    return found
+
+
+def merged(models: list[Lists]) -> Lists:
+    """Several models as one: answers and histories averaged, lists and proposals side by side."""
+    first = models[0]
+    if len(models) == 1:
+        return first
+    side_by_side = [name for name, value in first.items() if value.ndim == 2 and name != "history"]
+    found = {
+        name: np.mean([model[name] for model in models], axis=0).astype(value.dtype) for name, value in first.items()
+    }
+    return found | {name: np.concatenate([model[name] for model in models], 1) for name in side_by_side}
+
+
+def _of_run(run: Run, pairs: Pairs, plan: Plan) -> Lists:
+    """What the named run says: its answers about every pair, its neighbours where cheap, its history of these data."""
+    folds = plan.folds
+    inputs = run.inputs(pairs)
+    size = GALLERY if is_plain(run.matcher) else SET_GALLERY
+    gallery = gallery_of(pairs.picture, folds.rows, folds.rows[:0], size=size, seed=plan.seed)
+    captions = np.concatenate([folds.rows, folds.wrong])
+    answers = ask(
+        run.matcher, inputs.table, Asked(np.tile(pairs.picture[folds.rows], 2), captions, gallery, folds.group)
+    )
+    found: Lists = {}
+    for name in NAMES:
+        found[name], found[f"{name}_wrong"] = np.split(answers[name], 2)
+    if is_plain(run.matcher):
+        found |= company(run.matcher, replace(plan, inputs=inputs), np.arange(len(folds.rows)), seed=plan.seed)
+    history = run.folder / "evidence.npy"
+    seen = run.info.get("data", {}).get("fingerprint") == fingerprint(pairs)
+    found["trained_here"] = np.array(seen)
+    if seen and history.is_file():
+        found["history"] = np.load(history, allow_pickle=False)[:, folds.rows]
+    return found

@@ -1,0 +1,97 @@
+"""What an audit writes besides the page: pairs.csv, and how well it did where the truth is known."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.auditing.findings import Findings
+from matchlight.core import BadInput
+from matchlight.noise import Truth
+from matchlight.pairs import Pairs
+
+COLUMNS = ("row", "image", "caption", "score", "suspect", "reason")
+MORE = (
+    "split",
+    "better_image",
+    "better_image_support",
+    "better_caption_row",
+    "better_caption",
+    "better_caption_support",
+)
+LABELS = ("label", "likely")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(text: str) -> str:
+    """A text no spreadsheet takes for a formula: one that would be gets a quote before it."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def write_pairs(path: Path, pairs: Pairs, findings: Findings) -> None:
+    """pairs.csv, one line a pair, whole or not at all."""
+    from matchlight.formats.safe import new_file
+
+    with new_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        file.write(",".join(columns(findings)) + "\n")
+        out.writerows(_lines(pairs, findings))
+
+
+def columns(findings: Findings) -> list[str]:
+    """The heads of pairs.csv."""
+    return [*COLUMNS, *(LABELS if len(findings.label) else ()), *MORE]
+
+
+def _lines(pairs: Pairs, found: Findings) -> Iterator[list[Any]]:
+    for k in range(len(found)):
+        row, other, said = int(found.row[k]), int(found.picture[k]), int(found.caption[k])
+        own = int(pairs.picture[row])
+        line: list[Any] = [row, cell(str(pairs.names[own])), cell(pairs.captions[row])]
+        line += [float(f"{found.score[k]:.6g}"), int(found.suspect[k]), str(found.reason[k])]
+        if len(found.label):
+            line += [cell(str(found.label[k])), cell(str(found.likely[k]))]
+        line.append(str(pairs.splits[own]))
+        line += [cell(str(pairs.names[other])), round(float(found.picture_support[k]), 4)] if other >= 0 else ["", ""]
+        line += [said, cell(pairs.captions[said]), round(float(found.caption_support[k]), 4)] if said >= 0 else [""] * 3
+        yield line
+
+
+def read_pairs(path: Path) -> list[dict[str, str]]:
+    """The lines of a pairs.csv that an audit wrote."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if not set(COLUMNS) <= set(reader.fieldnames or ()):
+                raise BadInput(f"{path}: not an audit's table; its columns begin {','.join(COLUMNS)}")
+            return list(reader)
+    except OSError as problem:
+        raise BadInput(f"{path}: cannot be read ({problem.strerror}); `matchlight audit` writes it") from None
+    except (csv.Error, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path}: not a readable CSV file ({problem})") from None
+
+
+def bad_rows(truth: Truth, findings: Findings, pairs: Pairs) -> np.ndarray:
+    """(n,) True where the truth says a pair (or, under label noise, one of its labels) was made wrong."""
+    if isinstance(truth.moved, dict):
+        return ~truth.clean(findings.row, "text") | ~truth.clean(pairs.picture[findings.row], "image")
+    return ~truth.clean(findings.row)
+
+
+def against_truth(score: np.ndarray, suspect: np.ndarray, bad: np.ndarray) -> dict[str, Any]:
+    """AUROC and average precision of the scores (low = bad), precision and recall of the flagged."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    both = bool(bad.any() and not bad.all())
+    hits = int((suspect & bad).sum())
+    return {
+        "auroc": float(roc_auc_score(bad, -score)) if both else None,
+        "average_precision": float(average_precision_score(bad, -score)) if bad.any() else None,
+        "precision": hits / int(suspect.sum()) if suspect.any() else None,
+        "recall": hits / int(bad.sum()) if bad.any() else None,
+        "flagged": int(suspect.sum()),
+    }

@@ -1,0 +1,249 @@
+"""Stage two of an audit: from signals to a score and a verdict for each pair. Takes seconds.
+
+Signals whose value for a wrong pair is known from manufactured ones are *anchored* and enter a regression (mixture.py);
+the losses of quick training join by way of the decoys. How a run that was trained on these very pairs treats wrong ones
+is learned from the pairs found wrong without it. A wrong pair is a stray caption, which its siblings do not know, or
+one of several that moved to another picture together, which agree with each other: where models find many wrong pairs
+that siblings vouch for, both kinds are reckoned with. Neighbours and siblings count as far as they look right
+themselves, found in a few passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from matchlight.auditing.labels import LabelVerdict
+from matchlight.auditing.mixture import fit, flagged, posterior, share_of_wrong, weight_of_evidence
+
+EARLY, LATE = 2, 12  # epochs whose training losses count: first, and first that does not
+SPANS = 3
+AGAIN = 3  # times that a run is read where no quick models were trained
+REPEATS = 0.7, 0.5  # how much a run counts alone, and beside quick models
+PASSES = 3
+TELLING = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
+TOGETHER = 0.05  # a smaller share of pairs that only siblings find right is taken for chance
+
+Signals = dict[str, np.ndarray]
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is thought of each usable pair."""
+
+    score: np.ndarray  # (n,) 1 = surely right, 0 = surely wrong
+    suspect: np.ndarray  # (n,) bool
+    noise: float  # estimated share of wrong pairs
+    interval: tuple[float, float]  # of the estimate, 95%
+    evidence: np.ndarray  # (n,) log odds of right against wrong
+    signals: Columns  # (n,) each signal alone, high = suspicious
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def used(self) -> list[str]:
+        """Names of the signals."""
+        return list(self.signals)
+
+    @property
+    def threshold(self) -> float | None:
+        """The evidence below which pairs are suspect."""
+        return float(self.evidence[self.suspect].max()) if self.suspect.any() else None
+
+    @staticmethod
+    def of_labels(labelled: LabelVerdict) -> Verdict:
+        """Labels alone were judged."""
+        right = np.clip(labelled.score, 1e-9, 1 - 1e-9)
+        evidence = np.log(right / (1 - right))
+        spread = 1.96 * float(np.sqrt(labelled.noise * (1 - labelled.noise) / max(1, len(right))))
+        interval = max(0.0, labelled.noise - spread), min(1.0, labelled.noise + spread)
+        state = labelled.score, labelled.suspect, labelled.noise, interval
+        return Verdict(*state, evidence, {"label": -labelled.score}, ["labels alone"])
+
+
+def judge(found: Signals, *, siblings: bool = True) -> Verdict:
+    """Combine the signals; the truth is not among them."""
+    trust = np.ones(len(found["rows"]))
+    for _ in range(PASSES):
+        real, wrong = anchored(found, trust)
+        alone, made_alone, together = _told_apart(real, wrong)
+        strays, made = alone, made_alone
+        if siblings and has_siblings(found):
+            for to, end in ((real, ""), (wrong, "_wrong")):
+                to.update(sibling_columns(found, trust, end))
+            strays, made, _ = _told_apart(real, wrong)
+        strays, made, noise, seen = _with_training(found, strays, made)
+        asked = strays + _by_run(found, strays, noise)
+        moved = _moved_together(alone, made_alone, trust, together - noise) if siblings and has_siblings(found) else 0.0
+        bad = _wrong(asked, noise, alone, moved)
+        trust = 1 - bad
+    columns = {name: -value for name, value in (real | run_columns(found)).items()} | histories(found)
+    interval = _interval(found, *((alone, made_alone, True) if moved else (strays, made, seen)))
+    notes = [f"captions of one picture moved together: {moved:.1%} of the pairs"] if moved else []
+    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, notes)
+
+
+def _told_apart(real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
+    """Evidence of the real pairs and of the manufactured ones, and the share of wrong pairs."""
+    mixture = fit(_matrix(real), _matrix(wrong))
+    return mixture.evidence(_matrix(real)), mixture.evidence(_matrix(wrong)), mixture.noise
+
+
+def _wrong(strays: np.ndarray, noise: float, alone: np.ndarray, moved: float) -> np.ndarray:
+    """(n,) probability of being wrong, as a stray caption or as one of a picture whose captions moved together."""
+    right = max(1 - noise - moved, 1e-4)
+    odds = max(noise, 1e-4) * np.exp(-np.clip(strays, -50, 50)) + moved * np.exp(-np.clip(alone, -50, 50))
+    return odds / (odds + right)
+
+
+def _moved_together(alone: np.ndarray, made: np.ndarray, trust: np.ndarray, more: float) -> float:
+    """The share of pairs that look wrong to the models while their siblings agree; 0 where it may be chance.
+
+    It takes models that can tell: right pairs and manufactured ones must hardly overlap without the siblings' help.
+    """
+    trusted = np.quantile(np.repeat(alone, 1 + (trust > 0.5)), 0.5)
+    told = float((made < trusted).mean())
+    return float(more) if more > TOGETHER and told > TELLING else 0.0
+
+
+def _evidence(wrong: np.ndarray) -> np.ndarray:
+    return np.log((1 - wrong) / np.maximum(wrong, 1e-12) + 1e-12)
+
+
+def _matrix(columns: Columns) -> np.ndarray:
+    return np.stack(list(columns.values()), 1)
+
+
+def anchored(found: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
+    """Columns of the real pairs and of the manufactured ones, high = looks right."""
+    asked = [""] if "i2t" in found else []
+    if "run_i2t" in found and not bool(found["run_trained_here"]):  # a model that never saw these pairs
+        asked.append("run_")
+    sides: tuple[Columns, Columns] = ({}, {})
+    for to, end in zip(sides, ("", "_wrong"), strict=True):
+        for prefix in asked:
+            to[f"{prefix}loss"] = -(found[f"{prefix}i2t{end}"] + found[f"{prefix}t2i{end}"]) / 2
+            to[f"{prefix}z_i2t"] = found[f"{prefix}i2t_z{end}"]
+            to[f"{prefix}z_t2i"] = found[f"{prefix}t2i_z{end}"]
+            ranks = [np.log(found[f"{prefix}{way}_rank{end}"] + 1e-3) for way in ("i2t", "t2i")]
+            to[f"{prefix}rank"] = -(ranks[0] + ranks[1]) / 2
+        for prefix in (*asked, "free_"):
+            for kind in ("text", "photo"):
+                if f"{prefix}{kind}" in found:
+                    to[f"{prefix}{kind}"] = weighed(found, f"{prefix}{kind}{end}", trust)
+    return sides
+
+
+def _with_training(
+    found: Signals, evidence: np.ndarray, made: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Join the losses of training, whose value for wrong pairs the decoys show; decoys themselves do without.
+
+    The epochs enter in a few spans: whether early or late ones tell more is learned as well. Which pairs have losses
+    of their own is the last thing given back.
+    """
+    decoy = found["decoy"]
+    if "history" not in found or not decoy.any():
+        return evidence, made, share_of_wrong(evidence, made), np.ones(len(evidence), dtype=bool)
+    losses = spans(found["history"])
+    seen = np.isfinite(losses).all(1) & ~decoy
+    x = np.column_stack([evidence[seen], -losses[seen]])
+    y = np.column_stack([made[decoy], -losses[decoy]])
+    joint = fit(x, y)
+    out = evidence.copy()
+    out[seen] = joint.evidence(x)
+    return out, joint.evidence(y), joint.noise, seen
+
+
+def spans(history: np.ndarray) -> np.ndarray:
+    """(n, SPANS) mean losses over equal spans of the epochs, the very first epochs left out."""
+    start = min(EARLY, len(history) - 1)
+    parts = np.array_split(history[start : max(LATE, start + 1)].astype(np.float64), SPANS)
+    return np.stack([part.mean(0) for part in parts if len(part)], 1)
+
+
+def early(history: np.ndarray) -> np.ndarray:
+    """(n,) mean loss over the early epochs, the very first left out."""
+    start = min(EARLY, len(history) - 1)
+    return history[start : max(LATE, start + 1)].astype(np.float64).mean(0)
+
+
+def histories(found: Signals) -> Columns:
+    """Training losses of each pair, high = suspicious; nan for decoys, which were trained wrong on purpose."""
+    if "history" not in found:
+        return {}
+    return {"training": np.where(found["decoy"], np.nan, early(found["history"]))}
+
+
+def run_columns(found: Signals) -> Columns:
+    """What a run that was trained on these very pairs remembers of them, high = looks right."""
+    out: Columns = {}
+    if "run_history" in found:
+        out["run_training"] = -early(found["run_history"])
+    if "run_i2t" in found and bool(found["run_trained_here"]):
+        out["run_loss"] = -(found["run_i2t"] + found["run_t2i"]).astype(np.float64) / 2
+    return out
+
+
+def _by_run(found: Signals, evidence: np.ndarray, noise: float) -> np.ndarray:
+    """What such a run adds; how it treats wrong pairs is learned from the pairs found wrong so far.
+
+    It repeats some of what is known already, beside quick models more, and counts less for that. Without quick models
+    it is the best witness there is, and what is learned from it is used to learn again.
+    """
+    columns, more = run_columns(found), np.zeros(len(evidence))
+    if not columns:
+        return more
+    x = _matrix(columns)
+    seen = np.isfinite(x).all(1)
+    alone = "i2t" not in found
+    for _ in range(AGAIN if alone else 1):
+        more[seen] = weight_of_evidence(x[seen], posterior((evidence + more)[seen], noise))
+    return more * REPEATS[0 if alone else 1]
+
+
+def has_siblings(found: Signals) -> bool:
+    """Whether some picture has a second caption."""
+    return bool((found["free_sibling_rows"] >= 0).any())
+
+
+def sibling_columns(found: Signals, trust: np.ndarray, end: str) -> Columns:
+    """How well each caption (or its wrong one) agrees with the other captions of the picture."""
+    out: Columns = {}
+    for prefix in ("", "free_"):
+        name = f"{prefix}sibling"
+        if name in found:
+            out[name] = weighed(found, f"{name}{end}", trust)
+            out[f"{name}_best"] = best(found, f"{name}{end}", trust)
+    return out
+
+
+def weighed(found: Signals, name: str, trust: np.ndarray) -> np.ndarray:
+    """The mean of a list's values, each counted as far as its row is trusted; 0 where nobody speaks."""
+    value, rows = found[name].astype(np.float64), found[f"{name}_rows"]
+    weight = np.where(np.isfinite(value), trust[rows] + 1e-3, 0.0)
+    total = weight.sum(1)
+    return np.divide((weight * np.nan_to_num(value)).sum(1), total, out=np.zeros(len(value)), where=total > 0)
+
+
+def best(found: Signals, name: str, trust: np.ndarray) -> np.ndarray:
+    """The largest value of a list, each discounted as far as its row is distrusted; 0 where nobody speaks."""
+    value, rows = found[name].astype(np.float64), found[f"{name}_rows"]
+    return np.where(np.isfinite(value), value * trust[rows], 0.0).max(1, initial=0.0)
+
+
+def _interval(
+    found: Signals, evidence: np.ndarray, made: np.ndarray, seen: np.ndarray | bool, *, draws: int = 50
+) -> tuple[float, float]:
+    """The share of wrong pairs, estimated again from pictures drawn with replacement: 95% of the estimates."""
+    rng = np.random.default_rng(0)
+    rows = np.flatnonzero(np.broadcast_to(seen, len(evidence)))
+    pictures, place = np.unique(found["picture"][rows], return_inverse=True)
+    parts = np.split(rows[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
+    shares = []
+    for _ in range(draws):
+        drawn = np.concatenate([parts[k] for k in rng.integers(len(pictures), size=len(pictures))])
+        shares.append(share_of_wrong(evidence[drawn], rng.choice(made, len(made))))
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,88 @@
+"""`matchlight audit`: which pairs of a data set are wrong, why, and what would fit better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, table
+
+SHOWN = 5  # suspects printed
+KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
+TRUTH = ("auroc", "average_precision", "precision", "recall")
+
+
+def audit(
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")],
+    run: Annotated[Path | None, typer.Argument(help="A run folder whose model and history are asked as well.")] = None,
+    split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train",
+    truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None,
+    quick: Annotated[
+        str, choice("--quick", ("on", "off"), "Train quick cross-validated models; off asks the run alone.")
+    ] = "on",
+    models: Annotated[
+        int | None, typer.Option(min=1, max=9, help="Quick models a fold, averaged: 2 on a GPU, 1 on a CPU.")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, max=20, help="Parts that are judged by models blind to them.")] = 5,
+    siblings: Annotated[
+        bool, typer.Option("--siblings/--no-siblings", help="Compare the captions of one picture with each other.")
+    ] = True,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Find the pairs of a data set that are wrong: pairs.csv, summary.json and report.html.
+
+    Works without a run: quick models are trained on parts of the data and asked about the rest.
+
+    Example: matchlight audit --data my_photos -o audits/one
+    """
+    from matchlight.auditing import audit as look
+    from matchlight.noise import Truth
+    from matchlight.pairs import Pairs
+    from matchlight.runs import Run
+
+    known = Truth.load(truth) if truth else None
+    loaded = Run.load(run, device=device) if run else None
+    found = look(
+        loaded,
+        Pairs.read(data),
+        out,
+        split=split,
+        truth=known,
+        siblings=siblings,
+        source=data,
+        quick=quick == "on",
+        models=models,
+        folds=folds,
+        seed=seed,
+        device=device,
+    )
+    emit(found.summary) if json else _print(found)
+
+
+def _print(found: Any) -> None:
+    from matchlight.auditing.report import told
+
+    typer.echo(told(found.summary))
+    if reasons := found.summary["reasons"]:
+        table("", ["reason", "pairs"], [[reason, count] for reason, count in reasons.items()])
+    worst = [[one["image"], f"{one['score']:.3g}", one["caption"]] for one in found.suspects[:SHOWN]]
+    if worst:
+        table("", ["worst", "score", "caption"], worst)
+    if "auroc" in found.summary:
+        table("", list(TRUTH), [[_figure(found.summary[key]) for key in TRUTH]])
+    typer.echo(f"look at {found.folder / 'report.html'}; `matchlight data apply {found.folder} -o DIR` cleans the data")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the main app."""
+    app.command()(audit)

@@ -1,0 +1,217 @@
+"""A whole audit on a tiny data set: quick models, resuming, runs as witnesses, the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from tiny import tiny_pairs
+
+import matchlight as ml
+from matchlight import formats
+from matchlight.auditing import quick, signals
+from matchlight.auditing.signals import Options, gather
+from matchlight.auditing.verdict import judge
+from matchlight.cli import main
+from matchlight.core import BadInput
+from matchlight.noise import Truth, mismatch
+
+TINY = {"epochs": 8, "dim": 24, "hidden": 12, "word_dim": 12, "batch": 48, "rate": 5e-3}
+OPTIONS = {"folds": 3, "overrides": TINY}
+
+
+@pytest.fixture(scope="module")
+def clean() -> ml.Pairs:
+    return tiny_pairs(120, 2, held=0)
+
+
+@pytest.fixture(scope="module")
+def broken(clean: ml.Pairs) -> tuple[ml.Pairs, Truth]:
+    return mismatch(clean, ratio=0.25, seed=3)
+
+
+@pytest.fixture(scope="module")
+def audited(broken, tmp_path_factory) -> tuple[ml.Audit, dict[str, np.ndarray]]:
+    """One audit that most tests look at, and the signals it gathered."""
+    pairs, truth = broken
+    folder = tmp_path_factory.mktemp("audit") / "one"
+    found = ml.audit(None, pairs, folder, truth=truth, **OPTIONS)
+    return found, signals.read(folder / signals.FILE)
+
+
+def test_an_audit_without_a_run_finds_the_broken_pairs(audited):
+    found, _ = audited
+    assert found.summary["auroc"] > 0.9
+    assert {"pairs", "flagged", "estimated_noise", "seconds", "precision", "recall", "average_precision"} <= set(
+        found.summary
+    )
+    assert found.summary["pairs"] == 240
+    assert {path.name for path in found.folder.iterdir()} == {
+        "pairs.csv", "summary.json", "report.html", "settings.json", "signals.npz",
+    }  # fmt: skip
+    scores = [one["score"] for one in found.suspects]
+    assert scores == sorted(scores) and {"row", "image", "caption", "reason"} <= set(found.suspects[0])
+
+
+def test_every_pair_has_answers_and_only_decoys_were_trained_wrong(audited, broken):
+    _, found = audited
+    assert len(found["rows"]) == len(broken[0])
+    assert all(np.isfinite(found[name]).all() for name in ("own", "i2t", "t2i", "i2t_wrong", "t2i_wrong"))
+    assert np.isfinite(found["history"]).all()
+    late = found["history"][-1].astype(float)
+    bad = ~broken[1].clean(found["rows"])
+    assert late[found["decoy"]].mean() > late[~found["decoy"] & ~bad].mean()
+
+
+def test_a_pair_is_judged_by_a_model_that_never_saw_its_picture(clean):
+    folds = signals.divide(clean, clean.rows("train"), np.arange(120), count=3)
+    inputs = signals.prepare(clean, {"kind": "given"}, device=signals.pick_device("cpu"))
+    for k in range(3):
+        part = quick._without(inputs, folds, k)
+        trained = part.table.rows("train")
+        assert not np.isin(clean.picture[trained], clean.picture[folds.rows[folds.fold == k]]).any()
+        moved = [row for row in trained if part.table.captions[row] != inputs.table.captions[row]]
+        assert set(moved) <= set(folds.rows[folds.decoy])
+
+
+def test_on_unbroken_pairs_manufactured_ones_lose_more_and_next_to_nothing_is_flagged(clean, tmp_path):
+    found = gather(None, clean, tmp_path / "audit", Options(**OPTIONS))
+    assert found["i2t_wrong"].mean() > found["i2t"].mean() + 0.2
+    verdict = judge(found)
+    assert verdict.noise < 0.05 and verdict.suspect.mean() < 0.05
+
+
+def test_where_every_caption_is_shuffled_most_pairs_are_thought_wrong(clean, tmp_path):
+    shuffled, _ = mismatch(clean, ratio=1.0, seed=0)
+    found = gather(None, shuffled, tmp_path / "audit", Options(folds=2, overrides={**TINY, "epochs": 3}))
+    assert judge(found).noise > 0.8
+
+
+def test_two_seeds_agree_about_who_is_suspicious(audited, broken, tmp_path):
+    found, _ = audited
+    other = ml.audit(None, broken[0], tmp_path / "two", seed=1, **OPTIONS)
+    assert spearmanr(found.findings.score, other.findings.score).statistic > 0.75
+
+
+def test_a_killed_audit_goes_on_where_it_stopped(broken, audited, tmp_path, monkeypatch):
+    calls: list[int] = []
+    train = quick.Quick._epoch
+
+    def stop_early(self):
+        if len(calls) == 11:  # in the second fold
+            raise KeyboardInterrupt
+        calls.append(1)
+        train(self)
+
+    monkeypatch.setattr(quick.Quick, "_epoch", stop_early)
+    with pytest.raises(KeyboardInterrupt):
+        gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
+    assert (tmp_path / "audit" / "work" / "model-0-0" / "signals.npz").exists()
+    monkeypatch.setattr(quick.Quick, "_epoch", lambda self: (calls.append(1), train(self)))
+    found = gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
+    assert len(calls) == 3 * TINY["epochs"]  # no epoch was done twice
+    assert np.array_equal(found["own"], audited[1]["own"]) and np.array_equal(found["history"], audited[1]["history"])
+    assert not (tmp_path / "audit" / "work").exists()
+
+
+def test_an_audit_that_is_done_is_not_done_again_and_another_is_refused(audited, broken, clean, monkeypatch):
+    found, _ = audited
+    monkeypatch.setattr(signals, "_gather", lambda *args: pytest.fail("gathered again"))
+    again = ml.audit(None, broken[0], found.folder, **OPTIONS)
+    assert np.array_equal(again.findings.score, found.findings.score)
+    with pytest.raises(BadInput, match="holds another audit"):
+        ml.audit(None, clean, found.folder, **OPTIONS)
+
+
+def test_a_folder_with_other_things_in_it_is_refused(clean, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="not empty and not an audit"):
+        ml.audit(None, clean, tmp_path, **OPTIONS)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# ---- runs as witnesses -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(broken, tmp_path_factory) -> ml.Run:
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    return ml.train("vse_infty", broken[0], folder, preset="dual", loss="gce", select="last", **TINY)
+
+
+def test_a_run_alone_is_asked_without_training_anything(run, broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "train_fold", lambda *args, **named: pytest.fail("trained"))
+    found = ml.audit(run, broken[0], tmp_path / "audit", quick=False, truth=broken[1], folds=3)
+    assert found.summary["auroc"] > 0.9
+    assert {"run_training", "run_loss"} <= set(found.summary["signals"]) and "loss" not in found.summary["signals"]
+
+
+def test_a_run_of_other_data_answers_as_a_stranger(run, clean, tmp_path):
+    found = gather(run, clean, tmp_path / "audit", Options(quick=False, folds=3))
+    assert not found["run_trained_here"] and "run_history" not in found
+    assert "run_loss" in judge(found).used
+
+
+def test_a_run_joins_the_quick_models(run, broken, audited, tmp_path):
+    found = ml.audit(run, broken[0], tmp_path / "audit", truth=broken[1], **OPTIONS)
+    assert {"loss", "training", "run_training"} <= set(found.summary["signals"])
+    assert found.summary["auroc"] > 0.9
+
+
+def test_neither_quick_models_nor_a_run_is_one_clear_line(clean, tmp_path):
+    with pytest.raises(BadInput, match="needs a run to ask"):
+        ml.audit(None, clean, tmp_path / "audit", quick=False)
+
+
+def test_several_models_are_averaged_and_their_lists_stand_side_by_side(audited):
+    _, found = audited
+    twice = {"own": found["own"], "history": found["history"], "text": found["text"]}
+    other = {"own": found["own"] + 2, "history": found["history"], "text": found["text"]}
+    joined = signals.merged([twice, other])
+    assert np.allclose(joined["own"], found["own"] + 1, atol=1e-5)
+    assert (
+        joined["text"].shape == (240, 2 * found["text"].shape[1]) and joined["history"].shape == found["history"].shape
+    )
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_promised_keys(broken, run, tmp_path, capsys):
+    pairs, truth = broken
+    formats.write(pairs, tmp_path / "data", to="npz")
+    truth.save(tmp_path / "truth.json")
+    data, out = str(tmp_path / "data"), str(tmp_path / "audit")
+    told = ["--truth", str(tmp_path / "truth.json"), "--quick", "off", "--json"]
+    assert main(["audit", str(run.folder), "--data", data, "-o", out, *told]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    promised = {"pairs", "flagged", "estimated_noise", "seconds", "auroc", "average_precision", "precision", "recall"}
+    assert promised <= set(printed)
+    assert json.loads((Path(out) / "summary.json").read_text())["auroc"] == printed["auroc"]
+    assert main(["data", "apply", out, "-o", str(tmp_path / "clean"), "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["kept"] + counts["dropped"] == len(pairs) and counts["dropped"] == printed["flagged"]
+    assert len(ml.Pairs.read(tmp_path / "clean")) == counts["kept"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "--data", "{data}", "-o", "{out}", "--quick", "off"],
+        ["audit", "--data", "{data}", "-o", "{out}", "--split", "nowhere"],
+        ["audit", "--data", "{data}/missing", "-o", "{out}"],
+        ["audit", "--data", "{data}", "-o", "{out}", "--truth", "{data}/missing.json"],
+        ["data", "apply", "{data}", "-o", "{out}"],
+        ["data", "apply", "{data}", "-o", "{out}", "--drop", "--rematch"],
+    ],
+)
+def test_bad_requests_are_one_clear_line_and_leave_nothing_behind(clean, tmp_path, capsys, arguments):
+    data, out = tmp_path / "data", tmp_path / "out"
+    formats.write(clean, data, to="npz")
+    assert main([part.format(data=data, out=out) for part in arguments]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("matchlight: ") and "Traceback" not in told
+    assert not out.exists()
