@@ -24,6 +24,8 @@ The package in the order data flows:
     metrics/        pure functions on scores and relevance
     protocols/      the field's evaluation protocols, one report each
     evaluation.py   a run, or a file of scores, before the referee
+    auditing/       which pairs are wrong, why, and what would fit better; a cleaned copy
+    indexing/       search: candidates from an engine, decided by the true similarity; explanations, a map
     methods/        one file per family; recipes.py: their arguments and presets
     cli/            the commands
 """
@@ -34,6 +36,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matchlight.auditing import Audit, audit
     from matchlight.core import (
         BadInput,
         Batch,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         Sizes,
     )
     from matchlight.evaluation import evaluate, evaluate_file
+    from matchlight.indexing import Hit, Index, Results
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs import Run, train
 
@@ -58,6 +62,8 @@ _HOMES = {
     "pairs": "Labels Pairs",
     "runs": "Run train",
     "evaluation": "evaluate evaluate_file",
+    "auditing": "Audit audit",
+    "indexing": "Hit Index Results",
 }
 _HOME = {name: f"matchlight.{module}" for module, names in _HOMES.items() for name in names.split()}
 

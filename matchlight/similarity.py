@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight import kernels
+from matchlight import kernels, workers
 from matchlight.console import track
 from matchlight.core import Embedding, Embeddings, Matcher, Parts, Similarity
 
@@ -60,16 +60,19 @@ def default_budget(device: torch.device) -> int:
     return 8 << 20
 
 
-AT_ONCE = 64  # blocks that a kernel is given as one, to cut as it sees fit
+AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to cut as it sees fit
 
 
-def keeps_its_budget(matcher: Matcher, where: torch.device) -> bool:
+def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
     """Whether every member's scores come from kernels that work under a byte budget of their own."""
-    if where.type != "cuda":
-        return False
     members = [member.similarity for member in getattr(matcher, "members", [matcher])]
     asked = [getattr(similarity, "fused", lambda: None)() for similarity in members]
-    return all(how is not None for how in asked) and kernels.usable(torch.empty(0, device=where))
+    if any(how is None for how in asked):
+        return False
+    if where.type == "cuda":
+        return kernels.usable(torch.empty(0, device=where))
+    sides = zip(parts_of(images), parts_of(texts), strict=True)
+    return all(kernels.usable(i.vectors, t.vectors) for i, t in sides)
 
 
 def parts_of(embedding: Embeddings) -> list[Embedding]:
@@ -184,14 +187,22 @@ def score_blocks(
     quiet: bool = True,
 ) -> Iterator[tuple[int, np.ndarray, Tensor]]:
     """(first picture, places of captions, their scores on the device) until every pair was scored once."""
-    room = budget or default_budget(where) * (AT_ONCE if keeps_its_budget(matcher, where) else 1)
-    blocks = plan_blocks(matcher, images, texts, room)
+    whole = keeps_its_budget(matcher, images, texts, where)
+    alone = whole or where.type == "cuda"
+    room = budget or default_budget(where) * (AT_ONCE[where.type] if whole else 1)
+    blocks = plan_blocks(matcher, images, texts, room if alone else max(1, room // workers.count()))
     todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
-    held, row = -1, images
-    for i, (start, stop, width) in todo if quiet else track(todo, "scoring"):
-        if i != held:
-            held, row = i, images.take(slice(i, i + blocks.tall)).to(where)
+
+    @lru_cache(2)
+    def row_of(i: int) -> Embeddings:
+        return images.take(slice(i, i + blocks.tall)).to(where)
+
+    def scored(job: tuple[int, tuple[int, int, int]]) -> tuple[int, np.ndarray, Tensor]:
+        i, (start, stop, width) = job
         places = blocks.order[start:stop]
         some = texts.take(torch.from_numpy(places))
         some = some if matcher.depends_on_padding else trim(some, width)
-        yield i, places, matcher.score(row, some.to(where)).float()
+        return i, places, matcher.score(row_of(i), some.to(where)).float()
+
+    jobs = todo if quiet else track(todo, "scoring")
+    yield from map(scored, jobs) if alone else workers.spread(scored, jobs)

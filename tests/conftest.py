@@ -26,3 +26,14 @@ def parity() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("MATCHLIGHT_PARITY does not name a folder of recorded numbers")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A small real index and the data it was built of, made once; tests that change it take a copy."""
+    from serving import build
+
+    folder = tmp_path_factory.mktemp("collection")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MATCHLIGHT_CACHE", str(folder / "cache"))
+        return build(folder)

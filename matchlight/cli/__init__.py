@@ -18,7 +18,8 @@ from matchlight.cli.output import help_alone
 # sleeping. The setting is read when torch is loaded, so it is made here.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-PARTS = ("data", "models", "bench")  # modules of this folder with a `register(app)`
+# modules of this folder with a `register(app)`
+PARTS = ("data", "models", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
 
 app = typer.Typer(
     name="matchlight",

@@ -1,4 +1,4 @@
-"""`matchlight bench score | train`: how much faster than the plain loop this machine scores and trains."""
+"""`matchlight bench score | train | search`: how much faster than the plain way this machine works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Dim = Annotated[int, typer.Option("--dim", min=16, help="Length of the vectors; 
 
 @bench.callback(invoke_without_command=True)
 def bare(context: typer.Context) -> None:
-    """Speed as ratios against the plain loop, on this machine.
+    """Speed as ratios against the plain way, on this machine.
 
     Example: matchlight bench score --method sgr
     """
@@ -61,6 +61,32 @@ def train(
 
     lines = [measure(name, device=device, batch=batch, dim=dim, precision=precision) for name in chosen(method)]
     show("one training step", lines, json=json)
+
+
+@bench.command()
+def search(
+    items: Annotated[int, typer.Option("--items", min=100, help="How many pictures.")] = 10_000,
+    each: Annotated[int, typer.Option("--each", min=1, max=64, help="Vectors a picture.")] = 4,
+    dim: Dim = 256,
+    target: Annotated[float, typer.Option("--target", min=0.5, max=1.0, help="Share of the true best ten.")] = 0.98,
+    json: Json = False,
+) -> None:
+    """Search drawn sets with candidates from an engine, and by scoring everything.
+
+    Example: matchlight bench search --items 100000
+    """
+    from matchlight.indexing.bench import grown
+
+    line = grown(items, each=each, dim=dim, target=target)
+    if json:
+        emit(line)
+        return
+    rows = [
+        ["candidates", line["milliseconds"]["p50"], line["milliseconds"]["p95"], line["candidates"]],
+        ["everything", line["exact_milliseconds"]["p50"], line["exact_milliseconds"]["p95"], items],
+    ]
+    title = f"{line['ratio']} times faster, {line['recall']:.1%} of the true best ten"
+    table(title, ["scored", "p50, ms", "p95, ms", "items"], rows)
 
 
 def chosen(method: str) -> tuple[str, ...]:

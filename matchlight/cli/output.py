@@ -43,6 +43,8 @@ def shown(value: Any) -> str:
         return " x ".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{name} {shown(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return " ".join(map(shown, value))
     return str(value)
 
 

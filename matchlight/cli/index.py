@@ -1,0 +1,110 @@
+"""`matchlight index | search`: a trained run and a data set become a folder that answers questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, megabytes, table
+
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def index(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The index folder to make or to replace.")],
+    engine: Annotated[str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.")] = "faiss",
+    address: Annotated[
+        str | None, typer.Option("--address", help="A Milvus server (http://HOST:19530); default: inside the index.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
+    target: Annotated[float, typer.Option(help="Share of the true best ten that candidates must hold.")] = 0.99,
+    candidates: Annotated[int | None, typer.Option(help="How many candidates; default: measured.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Build a search index: vectors, thumbnails, the model, an engine. A build that was stopped goes on.
+
+    Example: matchlight index runs/first --data scenes -o scenes.index
+    """
+    from matchlight.indexing import Index
+    from matchlight.pairs import Pairs
+    from matchlight.processes import rank
+    from matchlight.runs import Run
+
+    options = {"engine": engine, "address": address, "split": split, "target": target, "seed": seed}
+    made = Index.build(Run.load(run, device=device), Pairs.read(data), out, candidates=candidates, **options)  # type: ignore[arg-type]
+    with made:
+        if rank() == 0:
+            _built(out, made.describe(), json=json)
+
+
+def _built(out: Path, about: dict[str, Any], *, json: bool) -> None:
+    if json:
+        emit({"index": out, **about})
+        return
+    typer.echo(
+        f"{out}: {about['version']}, {about['items']:,} pictures, {about['captions']:,} captions, "
+        f"{megabytes(about['bytes'])}"
+    )
+
+
+def search(
+    index: Annotated[Path, typer.Argument(help="An index folder.")],
+    words: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="Look for what fits a picture instead.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, max=10_000, help="How many results.")] = 10,
+    exact: Annotated[bool, typer.Option("--exact", help="Score everything instead of candidates.")] = False,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", help="split=test, label=dog, name=PREFIX; may be repeated.")
+    ] = None,
+    find: Annotated[str | None, choice("--find", ("image", "text"), "Pictures or captions.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Search an index by words (finds pictures) or by a picture (finds captions).
+
+    Example: matchlight search scenes.index "a dog under a tree" --top 5
+    """
+    from matchlight.console import say
+    from matchlight.core import BadInput
+    from matchlight.indexing import Index
+
+    if (words is None) == (image is None):
+        raise BadInput('search takes "words" or --image FILE, one of the two')
+    narrowed = _where(where or [])
+    with Index.load(index, device=device) as found:
+        question: Any = None if image is None else str(image)
+        results = found.search(words, image=question, top=top, exact=exact, where=narrowed, find=find)
+    if results.unknown:
+        say(f"words the model does not know: {', '.join(results.unknown)}")
+    if json:
+        emit(results.plain())
+        return
+    lines = [[str(hit.rank), f"{hit.score:.3f}", hit.image, hit.caption, str(hit.row)] for hit in results.hits]
+    how = f"{results.scored:,} of {results.total:,} scored, {results.milliseconds:.0f} ms"
+    table(f"{results.query}: {how}", ["rank", "score", "image", "caption", "row"], lines)
+
+
+def _where(given: list[str]) -> dict[str, list[str]]:
+    """name=value pairs; the same name twice means either."""
+    from matchlight.core import BadInput
+
+    out: dict[str, list[str]] = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise BadInput(f"--where {pair}: written name=value, such as split=test")
+        out.setdefault(name, []).append(value)
+    return out
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the main app."""
+    app.command()(index)
+    app.command()(search)

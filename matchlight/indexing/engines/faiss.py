@@ -1,0 +1,185 @@
+"""FAISS in this process: the default engine. Exact while that is quick, then a graph, then an inverted file.
+
+    rows up to 20,000     flat: every row is compared
+    rows up to 50,000     HNSW: a graph of near neighbours, 32 links a row
+    more                  IVF: rows in 2 sqrt(rows) cells, the nearest few of which are searched
+
+Rows are held in half precision: they only propose, the true similarity decides. Nothing is taken out of a FAISS file:
+items that were removed are barred from every search, like those that a filter bars, until the index is packed anew.
+A file is only opened after its checksum was found to hold, since FAISS trusts what it reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight import checkpoints
+from matchlight.core import BadInput
+from matchlight.indexing.engines import NONE
+
+FLAT, GRAPH = 20_000, 50_000  # rows up to which the kinds are used
+LINKS, CARE = 32, 80  # of the graph: links a row, and how many rows are looked at to find them
+POINTS, ROUNDS = 48, 8  # of the cells: rows a cell to learn from, rounds of k-means
+EFFORTS = (32, 64, 128, 256, 512, 1024, 2048)  # rows looked at (graph) or cells (divided by 8)
+ENOUGH = 0.995  # share of the true nearest rows that the chosen effort finds
+AT_ONCE = 65_536  # rows
+NARROW = 0.3  # share of rows that pass a filter, below which a graph is not walked
+FEW = 64  # queries up to which one thread is faster than several that wait for each other
+
+
+def load_faiss() -> Any:
+    """The faiss package; one clear line where it is not installed."""
+    try:
+        import faiss
+    except ImportError:
+        raise BadInput("the engine faiss is not installed: pip install 'matchlight[search]'") from None
+    return faiss
+
+
+def kind_for(rows: int) -> str:
+    """Which kind of index is quick for so many rows."""
+    return "flat" if rows <= FLAT else "graph" if rows <= GRAPH else "cells"
+
+
+def _empty(kind: str, flat: np.ndarray) -> Any:
+    """An index without rows, taught what these rows are like."""
+    faiss, dim = load_faiss(), flat.shape[1]
+    cells = max(1, min(int(2 * len(flat) ** 0.5), len(flat) // 4))
+    sample = flat[:: max(1, len(flat) // (POINTS * cells))].astype(np.float32)
+    half, inner = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    if kind == "flat":
+        index = faiss.IndexScalarQuantizer(dim, half, inner)
+    elif kind == "graph":
+        index = faiss.IndexHNSWSQ(dim, half, LINKS, inner)
+        index.hnsw.efConstruction = CARE
+    else:
+        index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(dim), dim, cells, half, inner)
+        index.cp.niter, index.cp.max_points_per_centroid = ROUNDS, POINTS
+        index.cp.min_points_per_centroid = 1  # else FAISS complains on stderr
+    index.train(sample)
+    return index
+
+
+class Faiss:
+    """Rows in the order of their items; row r belongs to item `ids[r // each]`."""
+
+    def __init__(self, index: Any, ids: np.ndarray, each: int, *, kind: str, effort: int = 0):
+        self.index, self.ids, self.each, self.kind, self.effort = index, ids, each, kind, effort
+        self.dead = np.zeros(len(ids), dtype=bool)
+
+    @staticmethod
+    def build(ids: np.ndarray, vectors: np.ndarray, *, kind: str | None = None) -> Faiss:
+        """An engine of these items, vectors (n, each, d); the kind follows from the number of rows."""
+        flat = vectors.reshape(-1, vectors.shape[-1])
+        kind = kind or kind_for(len(flat))
+        made = Faiss(_empty(kind, flat), np.asarray(ids, dtype=np.int64), vectors.shape[1], kind=kind)
+        made._append(flat)
+        made.effort = made._effort_for(flat)
+        return made
+
+    def _append(self, flat: np.ndarray) -> None:
+        for start in range(0, len(flat), AT_ONCE):  # so that rows in half precision are never all there in single
+            self.index.add(np.ascontiguousarray(flat[start : start + AT_ONCE], dtype=np.float32))
+
+    def _effort_for(self, flat: np.ndarray, *, queries: int = 48, near: int = 100) -> int:
+        """The least effort that finds nearly all of the true nearest rows of a few of its own rows."""
+        if self.kind == "flat":
+            return 0
+        some = np.random.default_rng(0).choice(len(flat), min(queries, len(flat)), replace=False)
+        asked, near = flat[some].astype(np.float32), min(near, len(flat))
+        blocks = range(0, len(flat), AT_ONCE)
+        exact = np.concatenate([asked @ flat[start : start + AT_ONCE].astype(np.float32).T for start in blocks], 1)
+        edge = np.partition(exact, -near, axis=1)[:, -near][:, None] - 1e-3  # half precision moves close rivals
+        for effort in EFFORTS:
+            found = self._ask(asked, near, None, effort)[1]
+            hit = np.take_along_axis(exact, np.maximum(found, 0), 1) >= edge
+            if (hit & (found >= 0)).mean() >= ENOUGH:
+                break
+        return effort
+
+    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        """Rows of new items, behind the others; their ids must be higher."""
+        if len(self.ids) and ids.min() <= self.ids[-1]:
+            raise ValueError("ids of new items must be higher than those of old ones")
+        self._append(vectors.reshape(-1, vectors.shape[-1]))
+        self.ids = np.concatenate([self.ids, np.asarray(ids, dtype=np.int64)])
+        self.dead = np.concatenate([self.dead, np.zeros(len(ids), dtype=bool)])
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Bar these items from every search."""
+        self.dead |= np.isin(self.ids, ids)
+
+    def search(
+        self, queries: np.ndarray, rows: int, allowed: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products and ids of the nearest rows."""
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        barred = None
+        if allowed is not None or self.dead.any():
+            barred = self.dead if allowed is None else self.dead | ~self._known(allowed)
+        rows = min(rows, self.index.ntotal)
+        scores, found = self._ask(queries, rows, barred, self.effort)
+        return scores, np.where(found < 0, NONE, self.ids[np.maximum(found, 0) // self.each])
+
+    def _known(self, allowed: np.ndarray) -> np.ndarray:
+        """(N,) which items are among these ids; both ascend."""
+        keep = np.zeros(len(self.ids), dtype=bool)
+        spot = np.searchsorted(self.ids, allowed).clip(max=len(self.ids) - 1)
+        keep[spot[self.ids[spot] == allowed]] = True
+        return keep
+
+    def _ask(
+        self, queries: np.ndarray, rows: int, barred: np.ndarray | None, effort: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        share = 1.0 if barred is None else 1 - float(barred.mean())
+        faiss = load_faiss()
+        threads = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(1 if len(queries) <= FEW else threads)
+        try:
+            bits = None if barred is None else np.packbits(np.repeat(~barred, self.each), bitorder="little")
+            chosen = None if bits is None else faiss.IDSelectorBitmap(bits)
+            if self.kind == "graph" and share < NARROW:  # a graph with most of it barred misses some: compare them all
+                return self.index.storage.search(queries, rows, params=faiss.SearchParameters(sel=chosen))  # type: ignore[no-any-return]
+            how = self._parameters(rows, chosen, int(effort / max(share, 1e-6)))
+            return self.index.search(queries, rows, params=how)  # type: ignore[no-any-return]
+        finally:
+            faiss.omp_set_num_threads(threads)
+
+    def _parameters(self, rows: int, chosen: Any, effort: int) -> Any:
+        faiss = load_faiss()
+        if self.kind == "graph":
+            return faiss.SearchParametersHNSW(sel=chosen, efSearch=max(effort, rows))
+        if self.kind == "cells":
+            return faiss.SearchParametersIVF(sel=chosen, nprobe=min(self.index.nlist, max(1, effort // 8)))
+        return faiss.SearchParameters(sel=chosen)
+
+    def save(self, folder: Path) -> None:
+        """The FAISS file, the ids beside it, and what else is needed to search."""
+        folder.mkdir(parents=True, exist_ok=True)
+        load_faiss().write_index(self.index, str(folder / "rows.faiss"))
+        checkpoints.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
+        checkpoints.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
+
+    @staticmethod
+    def load(folder: Path) -> Faiss:
+        """What `save` wrote, in an index whose checksums hold."""
+        about = checkpoints.read_json(folder / "engine.json", "an engine of an index")
+        ids, dead = np.load(folder / "ids.npy", allow_pickle=False)
+        try:
+            index = load_faiss().read_index(str(folder / "rows.faiss"))
+        except RuntimeError:
+            raise BadInput(f"{folder / 'rows.faiss'}: FAISS cannot read it; build the index again") from None
+        engine = Faiss(index, ids, about["each"], kind=about["kind"], effort=about["effort"])
+        engine.dead = dead.astype(bool)
+        return engine
+
+    def close(self) -> None:
+        """Free the rows."""
+        self.index.reset()
+
+    def describe(self) -> dict[str, Any]:
+        """Kind and number of rows."""
+        return {"engine": "faiss", "kind": self.kind, "rows": int(self.index.ntotal), "effort": self.effort}

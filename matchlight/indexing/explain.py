@@ -1,0 +1,178 @@
+"""Why this picture: for every word of a question, how much each region of the picture answered it.
+
+- Cross-attention models say it themselves: the attention of words to regions (or of regions to words), each word
+  weighted by how well it agrees with what it saw.
+- Sets of slots: which regions a picture's slots took, which words a caption's slots took, and how near the slots are.
+- All others are asked without a word, without a tile of the picture, and without both: what the two are worth together
+  is s(both) - s(without the word) - s(without the tile) + s(without either).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from matchlight.attention import CrossAttention, attention, cosines, own
+from matchlight.core import IMAGE, TEXT, Embedding, Matcher
+from matchlight.evaluation import products_in
+from matchlight.indexing.shards import slot_shares
+from matchlight.methods.similarity_vectors import SimilarityVectors
+from matchlight.sets import SetSimilarity
+from matchlight.similarity import parts_of
+
+if TYPE_CHECKING:
+    from matchlight.indexing.index import Index
+
+Box = tuple[float, float, float, float]
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
+TILES = 4  # a side, where a picture has to be looked at without parts of it
+WORDS = 40  # left out one by one, at most
+
+
+@torch.inference_mode()
+def explain(index: Index, place: int, words: str) -> dict[str, Any]:
+    """Words, regions (boxes in parts of the picture), weights (words x regions, 0..1) and the score of the pair."""
+    ids, names, unknown = index.asker.tokens(words)
+    query = index.asker.embed(TEXT, index.asker.text_items([ids]))
+    stored = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
+    members = list(getattr(index.run.matcher, "members", [index.run.matcher]))
+    pairs = list(zip(members, parts_of(stored), parts_of(query), strict=True))
+    with products_in("fp32", index.run.device):
+        score = float(index.run.matcher.score(stored, query).float().item())
+        found = [member_weights(*pair) for pair in pairs]
+        if all(one is not None for one in found):
+            weights = torch.stack([one for one in found if one is not None]).mean(0).float().cpu()
+            kind, regions = _kind(members[0]), boxes_of(index, parts_of(stored)[0], weights.shape[1])
+        else:
+            kind, (weights, regions) = "occlusion", occluded(index, place, ids)
+    shown = [k for k, name in enumerate(names) if name][: len(weights)]
+    shares = parts_of(stored)[0].extra.get("shares")
+    return {
+        "words": [names[k] for k in shown],
+        "regions": [list(box) for box in regions],
+        "weights": scaled(weights[shown]).tolist(),
+        "score": score,
+        "kind": kind,
+        "slots": [] if shares is None else scaled(shares[0].T.float().cpu()).tolist(),
+        "unknown": unknown,
+    }
+
+
+def scaled(weights: Tensor) -> Tensor:
+    """Between 0 and 1, the largest 1."""
+    positive = weights.clamp(min=0)
+    return positive / positive.max().clamp(min=1e-12) if positive.numel() else positive
+
+
+def _kind(member: Matcher) -> str:
+    return "slots" if isinstance(member.similarity, SetSimilarity) else "attention"
+
+
+# ---- what models say themselves --------------------------------------------------------------------------------------
+
+
+def member_weights(member: Matcher, image: Embedding, text: Embedding) -> Tensor | None:
+    """(W, R) from the inside of one model; None where it has no inside to look at."""
+    similarity = member.similarity
+    if isinstance(similarity, SimilarityVectors):
+        return _agreeing(similarity.attention(image, text, paired=True)[0], image, text)
+    if isinstance(similarity, CrossAttention):
+        return _attended(similarity, image, text)
+    if isinstance(similarity, SetSimilarity) and "shares" in image.extra and slot_shares(text) is not None:
+        return _through_slots(image, text)
+    return None
+
+
+def _agreeing(weights: Tensor, image: Embedding, text: Embedding) -> Tensor:
+    """Attention (W, R), each word weighted by the cosine between it and what it saw."""
+    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+    saw = weights @ image.vectors[0]
+    agree = torch.cosine_similarity(saw, text.vectors[0], dim=-1).clamp(min=0)
+    return weights * agree[:, None]
+
+
+def _attended(similarity: CrossAttention, image: Embedding, text: Embedding) -> Tensor:
+    found = []
+    how: dict[str, Any] = {"temperature": getattr(similarity, "temperature", 9.0)}
+    how |= {"norm": similarity.norm} if isinstance(getattr(similarity, "norm", None), str) else {}
+    for way in similarity.directions:
+        meeting = own(text, image) if way == "t2i" else own(image, text)
+        weights = attention(meeting, **how)
+        agree = cosines(meeting, weights).clamp(min=0)[0, 0]  # of each word, or of each region
+        weights = weights[0, :, 0] * agree[None]
+        found.append(weights.T if way == "t2i" else weights)
+    return torch.stack(found).mean(0)
+
+
+def _through_slots(image: Embedding, text: Embedding) -> Tensor:
+    """Word -> the slots that took it -> the picture's slots near those -> the regions they took."""
+    words, regions = slot_shares(text), image.extra["shares"]
+    assert words is not None
+    near = (16 * (text.vectors[0] @ image.vectors[0].T)).flatten().softmax(0).view(text.vectors.shape[1], -1)
+    found = words[0].float() @ near @ regions[0].float().T
+    return found - found.amin(1, keepdim=True) if found.shape[1] > 1 else found  # slots share evenly what they ignore
+
+
+def boxes_of(index: Index, image: Embedding, count: int) -> list[Box]:
+    """Where a picture's regions are: its own boxes, cells of the backbone's grid, or the whole where nobody knows."""
+    if "box" in image.extra and image.extra["box"].shape[1] == count:
+        return [tuple(float(v) for v in box[:4]) for box in image.extra["box"][0].cpu()]  # type: ignore[misc]
+    view = index.run.info["view"]
+    if view["kind"] == "given":
+        return [WHOLE] * count
+    size = view["size"]
+    height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+    return grid(count, height / width)
+
+
+def grid(count: int, shape: float) -> list[Box]:
+    """Cells row after row; as many rows as make them nearly square in a picture of this height / width."""
+    rows = min((r for r in range(1, count + 1) if count % r == 0), key=lambda r: abs(math.log(r * r / count / shape)))
+    columns = count // rows
+    return [(c / columns, r / rows, (c + 1) / columns, (r + 1) / rows) for r in range(rows) for c in range(columns)]
+
+
+# ---- asking without ------------------------------------------------------------------------------------------------
+
+
+def occluded(index: Index, place: int, ids: list[int]) -> tuple[Tensor, list[Box]]:
+    """(W, R) what a word and a tile are worth together; one region, the whole, where there is no picture to hide."""
+    matcher, asker = index.run.matcher, index.asker
+    middle = range(1, len(ids) - 1) if len(ids) > 2 else range(len(ids))
+    hidden = list(middle)[:WORDS]
+    texts = asker.embed(TEXT, asker.text_items([ids, *(_without(ids, k) for k in hidden)]))
+    thumb = index.thumbs[place] if index.thumbs is not None and asker.sees else b""
+    weights = torch.zeros(len(ids), 1)
+    if not thumb:
+        image = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
+        scores = matcher.score(image, texts).float().cpu()[0]
+        weights[hidden, 0] = scores[0] - scores[1:]
+        return weights, [WHOLE]
+    regions = grid(TILES * TILES, 1.0)
+    picture = Image.open(io.BytesIO(thumb)).convert("RGB")
+    images = asker.embed(IMAGE, asker.image_items([picture, *(_hide(picture, box) for box in regions)]))
+    scores = matcher.score(images, texts).float().cpu()
+    worth = scores[:1, :1] - scores[:1, 1:] - scores[1:, :1] + scores[1:, 1:]
+    weights = torch.zeros(len(ids), len(regions))
+    weights[hidden] = worth.T
+    return weights, regions
+
+
+def _without(ids: list[int], place: int) -> list[int]:
+    return ids[:place] + ids[place + 1 :] if len(ids) > 1 else ids
+
+
+def _hide(picture: Image.Image, box: Box) -> Image.Image:
+    """The picture with one tile in its mean colour."""
+    width, height = picture.size
+    out = picture.copy()
+    mean = tuple(int(value) for value in np.asarray(picture).reshape(-1, 3).mean(0))
+    corners = (round(box[0] * width), round(box[1] * height), round(box[2] * width), round(box[3] * height))
+    out.paste(mean, corners)
+    return out

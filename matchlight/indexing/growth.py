@@ -1,0 +1,170 @@
+"""An index that grows and shrinks: new shards behind the old ones, removed items barred, and all packed anew at times.
+
+Every change is a new version of the index. What stays the same is linked from the old one, so adding a few pictures to
+many costs little but the engine's file; a search that is under way finishes on the version it began with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matchlight import checkpoints
+from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.indexing import atlas, store
+from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
+from matchlight.indexing.catalogue import Catalogue
+from matchlight.indexing.coarse import all_rows
+from matchlight.indexing.engines import Engine
+from matchlight.indexing.engines.faiss import Faiss
+from matchlight.indexing.packs import write_pack
+from matchlight.indexing.shards import SHARD, THUMBS, Source, names, sizes_of, write_sides
+from matchlight.indexing.vectors import Sets, write_shard
+from matchlight.pairs import Pairs
+from matchlight.runs import fingerprint
+
+if TYPE_CHECKING:
+    from matchlight.indexing.index import Index
+
+SPARSE = 0.25  # share of removed pictures from which on the index is packed anew
+KNOWN = 4096  # pictures on the map that new ones are put beside
+
+
+def add(index: Index, pairs: Pairs, split: str) -> list[int]:
+    """New shards, longer tables, the engine with more rows; the new pictures' ids come back."""
+    with store.alone(index.root):
+        _check_newest(index)
+        source = Source.of(index.run.inputs(pairs).table, split)
+        plan = {"add": fingerprint(pairs), "to": index.version, "split": split}
+        folder, info = store.draft(index.root, plan), index.info
+        _link(index, folder, SETS)
+        first = {side: len(info["shards"][side]) for side in (IMAGE, TEXT)}
+        new = write_sides(folder / SETS, index.run.matcher, source, first, small=info["thumbnails"])
+        if info["thumbnails"] and not new[THUMBS]:
+            new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
+        more = catalogue_of(folder / SETS, source, new, first=(info["next"]["id"], info["next"]["row"]))
+        _grow_engines(index, folder, new, more)
+        shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
+        last = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
+        _commit(index, folder, index.catalogue.with_more(more), {**info, "shards": shards, "next": last})
+        return [int(one) for one in more.ids]
+
+
+def _grow_engines(index: Index, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
+    for side, numbers in ((IMAGE, more.ids), (TEXT, more.rows)):
+        sets = Sets([folder / SETS / name for name in new[side]])
+        rows = all_rows(index.searcher.proposer, sets, side, index.run.device)
+        engine = _own_engine(index, side)
+        engine.add(numbers, rows.astype(np.float32))
+        engine.save(folder / ENGINE / side)
+        if side == IMAGE and index.info["map"]:
+            checkpoints.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
+
+
+def _longer_map(index: Index, rows: np.ndarray) -> np.ndarray:
+    """The old map, and the new pictures beside those that they resemble."""
+    old = np.load(index.folder / "map.npy", allow_pickle=False)
+    some = np.linspace(0, len(old) - 1, min(KNOWN, len(old))).astype(np.int64)
+    sets = index.searcher.sides[IMAGE].sets.take(some).to(index.run.device)
+    known = index.searcher.proposer.rows(sets, IMAGE).numpy().mean(1)
+    return np.concatenate([old, atlas.beside(rows, known, old[some])])
+
+
+def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
+    """Empty thumbnails, for features without pictures in an index that has some."""
+    made = names(THUMBS, count, first=first)
+    for number, name in enumerate(made):
+        many = min(SHARD, count - number * SHARD)
+        checkpoints.write_array(sizes_of(folder / name), np.zeros((many, 2), dtype=np.int64))
+        write_pack(folder / name, [b""] * many)
+    return made
+
+
+def remove(index: Index, ids: list[int]) -> None:
+    """Bar these pictures and their captions; pack the index anew once a quarter of it is barred."""
+    with store.alone(index.root):
+        _check_newest(index)
+        places = np.array([index.catalogue.place(one) for one in ids], dtype=np.int64)
+        catalogue = index.catalogue.without(places)
+        if not catalogue.alive.any() or not catalogue.alive[catalogue.picture].any():
+            raise BadInput("nothing would be left in the index; delete the folder instead")
+        folder = store.draft(index.root, {"remove": ids, "from": index.version})
+        if 1 - catalogue.alive.mean() > SPARSE:
+            _pack(index, folder, catalogue)
+            return
+        texts = index.catalogue.rows[np.isin(index.catalogue.picture, places)]
+        gone = {IMAGE: index.catalogue.ids[places], TEXT: texts}
+        _link(index, folder, SETS)
+        engines = {side: _own_engine(index, side) for side in gone}
+        if (
+            index.info["engine"]["name"] == "faiss"
+        ):  # a database forgets them after the switch: the old version has them
+            _forget(engines, gone, folder)
+        if index.info["map"]:
+            checkpoints.write_array(folder / "map.npy", np.load(index.folder / "map.npy", allow_pickle=False))
+        _commit(index, folder, catalogue, index.info)
+        if index.info["engine"]["name"] != "faiss":
+            _forget(engines, gone, folder)
+
+
+def _forget(engines: dict[str, Engine], gone: dict[str, np.ndarray], folder: Path) -> None:
+    for side, engine in engines.items():
+        engine.remove(gone[side])
+        engine.save(folder / ENGINE / side)
+
+
+def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
+    """All that is left, written anew, with an engine and candidates of its own."""
+    catalogue, pictures, texts = catalogue.packed()
+    kept = {IMAGE: pictures, TEXT: texts}
+    shards = {side: names(side, len(kept[side])) for side in kept}
+    for side, places in kept.items():
+        sets = index.searcher.sides[side].sets
+        for number, name in enumerate(shards[side]):
+            part = sets.take(places[number * SHARD : (number + 1) * SHARD])
+            write_shard(folder / SETS / name, part, keep_padding=index.run.matcher.depends_on_padding)
+    shards[THUMBS] = names(THUMBS, len(pictures)) if index.thumbs is not None else []
+    for number, name in enumerate(shards[THUMBS]):
+        own = pictures[number * SHARD : (number + 1) * SHARD]
+        checkpoints.write_array(sizes_of(folder / SETS / name), index.catalogue.size[own])
+        assert index.thumbs is not None
+        write_pack(folder / SETS / name, (index.thumbs[place] for place in own.tolist()))
+    store.link_tree(index.folder / MODEL, folder / MODEL)
+    info = index.info
+    how = Options(
+        info["engine"]["name"], info["engine"]["address"], target=info["target"], map=info["map"], seed=info["seed"]
+    )
+    index.close()  # a database folder is opened by one at a time
+    complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=info["next"])
+
+
+def _link(index: Index, folder: Path, *parts: str) -> None:
+    """What the new version shares with the old one."""
+    for part in (MODEL, *parts):
+        store.link_tree(index.folder / part, folder / part)
+    if (index.folder / MAPS).exists():
+        store.link_file(index.folder / MAPS, folder / MAPS)
+
+
+def _own_engine(index: Index, side: str) -> Engine:
+    """An engine to change: FAISS files are read once more, so that searches under way keep theirs."""
+    if index.info["engine"]["name"] == "faiss":
+        return Faiss.load(index.folder / ENGINE / side)
+    engine = index.searcher.sides[side].engine
+    if engine is None:
+        raise BadInput("this index is closed")
+    return engine
+
+
+def _commit(index: Index, folder: Path, catalogue: Catalogue, info: dict[str, Any]) -> None:
+    counts = {"pictures": int(catalogue.alive.sum()), "captions": int(catalogue.alive[catalogue.picture].sum())}
+    catalogue.save(folder / ITEMS)
+    checkpoints.write_json(folder / "index.json", {**info, **counts})
+    store.finish(folder, index.root)
+
+
+def _check_newest(index: Index) -> None:
+    if (newest := store.named(index.root)[0].name) != index.version:
+        raise BadInput(f"{index.root}: is at {newest} by now, and {index.version} is open; load it again")

@@ -1,0 +1,37 @@
+"""What a search gives back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result: a picture and one of its captions (of a search for captions: the caption and its picture)."""
+
+    rank: int  # from 1
+    score: float
+    id: int  # of the picture
+    image: str  # its name
+    caption: str
+    row: int  # of the caption; -1 for a picture without one
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was found, best first."""
+
+    query: str
+    hits: list[Hit]
+    milliseconds: float
+    scored: int = 0  # items that the true similarity looked at
+    total: int = 0  # items that passed the filter
+    exact: bool = False
+    unknown: list[str] = field(default_factory=list)  # words of the question that the model does not know
+
+    def plain(self) -> dict[str, Any]:
+        """The JSON object of `matchlight search --json`."""
+        results = [asdict(hit) for hit in self.hits]
+        more = {"scored": self.scored, "total": self.total, "exact": self.exact, "unknown": self.unknown}
+        return {"query": self.query, "results": results, "milliseconds": self.milliseconds, **more}

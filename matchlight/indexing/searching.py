@@ -1,0 +1,149 @@
+"""Propose, then decide: an engine names candidates by single vectors, the model's own similarity scores just those.
+
+Every vector of a query asks the engine for its nearest rows. An item counts as near as the best row found for each of
+the query's vectors, averaged (or the best of all); where none of its rows was found for a vector it counts as near as
+the last row that was. The best candidates are then read from the stored sets and scored exactly, in batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
+from matchlight.evaluation import products_in
+from matchlight.indexing.coarse import Proposer, merged
+from matchlight.indexing.engines import NONE, Engine
+from matchlight.indexing.vectors import Sets
+from matchlight.similarity import score_all
+
+BLOCK = 1024  # items read at once when everything is scored
+SPARE = 2  # rows asked for, as a multiple of the candidates wanted
+
+
+@dataclass
+class Side:
+    """One side of an index: what is stored, and what searches it."""
+
+    sets: Sets
+    numbers: np.ndarray  # (N,) ascending: ids of pictures, rows of captions
+    engine: Engine | None
+    candidates: int
+    merge: str = "mean"
+    alive: np.ndarray | None = None  # (N,) False: removed, which the engine knows too; None: all are there
+
+    def places(self, numbers: np.ndarray) -> np.ndarray:
+        """Places of items by number; numbers that are not there are left out."""
+        spot = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
+        return np.asarray(spot[self.numbers[spot] == numbers])
+
+
+class Searcher:
+    """Both sides, the model and what proposes."""
+
+    def __init__(self, matcher: Matcher, proposer: Proposer, sides: dict[str, Side], device: torch.device):
+        self.matcher, self.proposer, self.sides, self.device = matcher, proposer, sides, device
+
+    @torch.inference_mode()
+    def top(
+        self,
+        query: Embeddings,
+        given: str,
+        wanted: str,
+        *,
+        top: int,
+        candidates: int | None = None,
+        passing: np.ndarray | None = None,
+        exact: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Places and scores of the best items of the side `wanted` for one query of the side `given`.
+
+        Last comes how many items were scored. `passing` (N,) says which may be found.
+        """
+        side = self.sides[wanted]
+        count = max(top, candidates or side.candidates)
+        keep = _both(passing, side.alive)
+        places = None if keep is None else np.flatnonzero(keep)
+        left = len(side.numbers) if places is None else len(places)
+        if not exact and side.engine is not None and left > count:
+            among = None if passing is None else places
+            places = self.propose(self.proposer.rows(query, given), wanted, count, among)
+            places = places if keep is None else places[keep[places]]
+        if left == 0 or (places is not None and not len(places)):
+            return np.zeros(0, np.int64), np.zeros(0, np.float32), 0
+        with products_in("fp32", self.device):
+            scores = self.scored(query, given, wanted, places)
+        best = np.argsort(-scores, kind="stable")[:top]
+        return best if places is None else places[best], scores[best], len(scores)
+
+    def propose(self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None) -> np.ndarray:
+        """Ascending places of `count` candidates (or fewer) for one query's vectors (1, q, d)."""
+        side = self.sides[wanted]
+        scores, found = self.listed(rows, wanted, count, among)
+        return side.places(chosen(scores[0], found[0], count, side.merge))
+
+    def listed(
+        self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The engine's lists for queries (Q, q, d): scores and numbers of items (Q, q, rows)."""
+        side = self.sides[wanted]
+        assert side.engine is not None
+        allowed = None if among is None else side.numbers[among]
+        asked = count * min(side.engine.each, SPARE)
+        scores, found = side.engine.search(rows.flatten(0, 1).numpy(), asked, allowed)
+        shape = (len(rows), rows.shape[1], -1)
+        return scores.reshape(shape), found.reshape(shape)
+
+    def scored(self, query: Embeddings, given: str, wanted: str, places: np.ndarray | None) -> np.ndarray:
+        """(n,) true scores of a query with the items at these places (None: all of them)."""
+        sets = self.sides[wanted].sets
+        places = np.arange(len(sets)) if places is None else places
+        query = query.to(self.device)
+        parts = [
+            self._block(query, given, wanted, sets.take(part))
+            for part in np.split(places, range(BLOCK, len(places), BLOCK))
+        ]
+        return np.concatenate(parts)
+
+    def _block(self, query: Embeddings, given: str, wanted: str, found: Embeddings) -> np.ndarray:
+        found = found.to(self.device)
+        if given == wanted:
+            return alike(self.proposer.rows(query, given), self.proposer.rows(found, wanted)).numpy()
+        images, texts = (query, found) if given == IMAGE else (found, query)
+        return score_all(self.matcher, images, texts, device=self.device).ravel()
+
+
+def _both(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    """What passes both; None passes all."""
+    if one is None or other is None:
+        return one if other is None else other
+    return np.asarray(one & other)
+
+
+def chosen(scores: np.ndarray, items: np.ndarray, count: int, merge: str) -> np.ndarray:
+    """The ascending `count` best items of one query's lists (q, rows), by their merged scores."""
+    real = items != NONE
+    if not real.any():
+        return items[:0, 0]
+    kinds, which = np.unique(items[real], return_inverse=True)
+    last = np.where(real, scores, np.inf).min(1)
+    best = np.repeat(np.where(np.isfinite(last), last, 0.0)[:, None], len(kinds), 1).astype(np.float32)
+    np.maximum.at(best, (np.nonzero(real)[0], which), scores[real])
+    total = merged(best, merge)
+    if len(kinds) > count:
+        kinds = np.sort(kinds[np.argpartition(-total, count)[:count]])
+    return kinds
+
+
+def alike(queries: Tensor, items: Tensor) -> Tensor:
+    """(N,) how near items (N, k, d) are to one query (1, q, d) of their side: nearest vectors, averaged both ways."""
+    seen = torch.einsum("qd,nkd->nqk", queries[0], items)
+    return (seen.amax(2).mean(1) + seen.amax(1).mean(1)) / 2
+
+
+def other(side: str) -> str:
+    """The other side."""
+    return TEXT if side == IMAGE else IMAGE

@@ -1,0 +1,228 @@
+"""An index on the disk: versions side by side, each whole and checksummed, and CURRENT, which names the one in use.
+
+    INDEX/CURRENT            v0002 and the checksum of its manifest
+    INDEX/v0002/             what is in use; manifest.json holds the size and checksum of every file of it
+    INDEX/v0003.partial/     what is being built: half of it may be there, nobody reads it
+
+A version is never changed. A change is a new version, built beside the old one (files that stay the same are linked,
+not copied), flushed to the disk, renamed, and only then named in CURRENT: killed at any moment, it leaves the old one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from matchlight import checkpoints
+from matchlight.core import BadInput
+
+FORMAT = 1
+CURRENT, MANIFEST, PLAN, PARTIAL = "CURRENT", "manifest.json", "plan.json", ".partial"
+DATABASE = "milvus.db"  # a folder of milvus-lite: it changes as it is used, so it stands beside the versions
+VERSION = re.compile(r"v(\d{4,})")
+AGAIN = "build the index again"
+BLOCK = 1 << 20
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Hold an index folder while changing it; a second process is told so."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        held = os.open(root, os.O_RDONLY)
+    except OSError as problem:
+        raise BadInput(f"{root}: cannot write there: {problem.strerror}") from None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BadInput(f"{root}: another process is changing this index; wait, or choose another -o") from None
+    finally:
+        os.close(held)  # which also lets go of it
+
+
+def is_index(root: Path) -> bool:
+    """Whether a folder holds a finished index."""
+    return (root / CURRENT).is_file()
+
+
+def check_free(root: Path) -> None:
+    """A folder with other things in it is left alone."""
+    if not root.exists() or is_index(root):
+        return
+    if not root.is_dir() or any(not _ours(path) for path in root.iterdir()):
+        raise BadInput(f"{root}: not empty and not an index; choose another -o")
+
+
+def _ours(path: Path) -> bool:
+    return VERSION.fullmatch(path.name.removesuffix(PARTIAL)) is not None or path.name == DATABASE
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def current(root: Path, *, verify: bool = True) -> tuple[Path, dict[str, Any]]:
+    """The version in use and its manifest; `verify` reads every file and compares checksums."""
+    folder, digest = named(root)
+    path = folder / MANIFEST
+    try:
+        raw = path.read_bytes()
+        manifest = json.loads(raw)
+        made, files = int(manifest["format"]), dict(manifest["files"])
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file, and {root}/{CURRENT} names it; {AGAIN}") from None
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{path}: damaged; {AGAIN}") from None
+    if made > FORMAT:
+        raise BadInput(
+            f"{root}: made by a newer Matchlight (format {made}, this one reads {FORMAT}); upgrade to read it"
+        )
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise BadInput(f"{path}: damaged (its checksum does not hold); {AGAIN}")
+    _check_sizes(folder, files)
+    if verify:
+        _check_sums(folder, files)
+    return folder, manifest
+
+
+def named(root: Path) -> tuple[Path, str]:
+    """The folder that CURRENT names, and the checksum of its manifest."""
+    path = root / CURRENT
+    try:
+        words = path.read_text(encoding="ascii").split()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(
+            f"{root}: not an index (no {CURRENT}); `matchlight index RUN --data PATH -o {root}` makes one"
+        ) from None
+    except (UnicodeDecodeError, IsADirectoryError):
+        words = []
+    if len(words) != 2 or not VERSION.fullmatch(words[0]):
+        raise BadInput(f"{path}: damaged; it should name a version and its checksum; {AGAIN}")
+    return root / words[0], words[1]
+
+
+def _check_sizes(folder: Path, files: dict[str, Any]) -> None:
+    for name, entry in files.items():
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts:
+            raise BadInput(f"{folder / MANIFEST}: names a file outside the index; {AGAIN}")
+        path = folder / name
+        if not path.is_file():
+            raise BadInput(f"{path}: missing; {AGAIN}")
+        if (size := path.stat().st_size) != entry["bytes"]:
+            raise BadInput(f"{path}: {size} bytes instead of {entry['bytes']}: cut or changed; {AGAIN}")
+
+
+def _check_sums(folder: Path, files: dict[str, Any]) -> None:
+    with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
+        found = pool.map(lambda name: checksum(folder / name), files)
+        for (name, entry), digest in zip(files.items(), found, strict=True):
+            if digest != entry["sha256"]:
+                raise BadInput(f"{folder / name}: damaged (its checksum does not hold); {AGAIN}")
+
+
+def checksum(path: Path, *, flush: bool = False) -> str:
+    """The sha256 of a file, which `flush` first brings to the disk."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        if flush:
+            os.fsync(file.fileno())
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def draft(root: Path, plan: dict[str, Any]) -> Path:
+    """The folder to build the next version in: one that was left by the same plan, else a new one.
+
+    Drafts of other plans are thrown away: they are half of something that nobody asks for any more.
+    """
+    kept = None
+    for path in sorted(root.glob(f"v*{PARTIAL}")):
+        if kept is None and _plan(path) == json.loads(json.dumps(plan)):
+            kept = path
+        else:
+            shutil.rmtree(path)
+    numbers = [int(found[1]) for path in root.iterdir() if (found := VERSION.fullmatch(path.name))]
+    path = root / f"v{max(numbers, default=0) + 1:04d}{PARTIAL}"
+    if kept is not None and kept != path:
+        os.replace(kept, path)
+    path.mkdir(exist_ok=True)
+    checkpoints.write_json(path / PLAN, plan)
+    return path
+
+
+def _plan(path: Path) -> Any:
+    try:
+        return json.loads((path / PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """The same files under another folder, linked where the disk can, else copied."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            link_file(path, target / path.relative_to(source))
+
+
+def link_file(path: Path, place: Path) -> None:
+    """One file more under another name."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    try:
+        os.link(path, place)
+    except OSError:  # a disk without links
+        shutil.copy2(path, place)
+
+
+def finish(partial: Path, root: Path) -> Path:
+    """Make a draft the version in use; what was in use before is removed afterwards."""
+    files = {}
+    for path in sorted(partial.rglob("*")):
+        if path.is_file() and path.name not in (MANIFEST, PLAN):
+            entry = {"bytes": path.stat().st_size, "sha256": checksum(path, flush=True)}
+            files[path.relative_to(partial).as_posix()] = entry
+    checkpoints.write_json(partial / MANIFEST, {"format": FORMAT, "files": files})
+    digest = checksum(partial / MANIFEST, flush=True)
+    for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
+        _flush_folder(folder)
+    (partial / PLAN).unlink(missing_ok=True)  # not before: a build killed up to here goes on with its shards
+    final = partial.with_name(partial.name.removesuffix(PARTIAL))
+    os.replace(partial, final)
+    _flush_folder(root)
+    _point(root, f"{final.name} {digest}\n")
+    for path in root.iterdir():
+        if path != final and VERSION.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+    return final
+
+
+def _point(root: Path, text: str) -> None:
+    new = root / f".{CURRENT}.{os.getpid()}.tmp"
+    with new.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, root / CURRENT)
+    _flush_folder(root)
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,141 @@
+"""Sets of vectors on the disk: half precision, memory-mapped, without padding, in shards that are written whole.
+
+A shard is a folder with one array a tensor of the embedding and `shard.json`, which is written last. Sets with a mask
+are stored one behind the other (`offsets` says where each begins), so that a short caption takes little room; sets
+without one are one array. A model whose scores depend on padding keeps the padding that its encoder gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight import checkpoints
+from matchlight.core import BadInput, Embedding, Embeddings, Parts, concatenate
+from matchlight.formats.safe import load_npy
+from matchlight.similarity import parts_of, used
+
+LARGEST = 65504.0  # the largest number of half precision
+ABOUT = "shard.json"
+
+
+def _stored(value: Tensor) -> np.ndarray:
+    value = value.detach().cpu()
+    if value.is_floating_point():
+        return value.float().clamp(-LARGEST, LARGEST).half().numpy()
+    return value.numpy()
+
+
+def write_shard(folder: Path, embedding: Embeddings, *, keep_padding: bool = False) -> None:
+    """One shard of some items' sets; `shard.json` comes last and says that it is whole."""
+    parts = []
+    for number, part in enumerate(parts_of(embedding)):
+        count = part.vectors.shape[1]
+        lengths = np.full(len(part), count) if keep_padding or part.mask is None else used(part)
+        ragged = part.mask is not None
+        arrays = {"vectors": part.vectors, **{f"extra.{name}": value for name, value in part.extra.items()}}
+        arrays |= {"mask": part.mask} if part.mask is not None else {}
+        follows = sorted(k for k, v in arrays.items() if ragged and _follows(k, v, count))
+        for name, value in arrays.items():
+            array = _stored(value)
+            if name in follows:
+                array = array[np.arange(count) < lengths[:, None]]
+            checkpoints.write_array(folder / f"{number}.{name}.npy", array)
+        if ragged:
+            checkpoints.write_array(folder / f"{number}.offsets.npy", np.append(0, np.cumsum(lengths)))
+        parts.append({"arrays": sorted(arrays), "follows": follows})
+    checkpoints.write_json(folder / ABOUT, {"items": len(embedding), "parts": parts})
+
+
+def _follows(name: str, value: Tensor, count: int) -> bool:
+    """Extras with two axes are one vector an item; those with more may follow the sets."""
+    return name in ("vectors", "mask") or (value.dim() > 2 and value.shape[1] == count)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a shard was written to its end."""
+    return (folder / ABOUT).is_file()
+
+
+class _Part:
+    """One member's arrays of one shard."""
+
+    def __init__(self, folder: Path, number: int, about: dict[str, Any]):
+        def array(name: str) -> np.ndarray:
+            return load_npy(folder / f"{number}.{name}.npy", kinds="fiub")
+
+        self.arrays = {name: array(name) for name in about["arrays"]}
+        self.follows = set(about["follows"])
+        self.offsets = np.array(array("offsets")) if self.follows else None
+
+    def take(self, places: np.ndarray) -> Embedding:
+        flat, real = self._flat(places) if self.offsets is not None else (None, None)
+        out = {}
+        for name, array in self.arrays.items():
+            if name in self.follows and real is not None:
+                found = torch.from_numpy(np.array(array[flat]))
+                room = found.new_zeros(*real.shape, *found.shape[1:])
+                room[real] = found
+                out[name] = room
+            else:
+                out[name] = torch.from_numpy(np.array(array[_as_slice(places)]))
+        out = {name: value.float() if value.is_floating_point() else value for name, value in out.items()}
+        extra = {name.removeprefix("extra."): value for name, value in out.items() if name.startswith("extra.")}
+        return Embedding(out["vectors"], out.get("mask"), extra)
+
+    def _flat(self, places: np.ndarray) -> tuple[Any, Tensor]:
+        """Where the members of these sets stand, one behind the other, and which of a rectangle they fill."""
+        assert self.offsets is not None
+        start, stop = self.offsets[places], self.offsets[places + 1]
+        steps = np.arange(int((stop - start).max(initial=0)))
+        real = steps < (stop - start)[:, None]
+        return _as_slice((start[:, None] + steps)[real]), torch.from_numpy(real)
+
+
+def _as_slice(places: np.ndarray) -> Any:
+    """A slice where places follow each other: read in one go."""
+    if len(places) > 1 and places[-1] - places[0] == len(places) - 1 and (np.diff(places) == 1).all():
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
+
+
+class Sets:
+    """The sets of all items of one side, in shards; `take` reads some of them as float32."""
+
+    def __init__(self, folders: Sequence[Path]):
+        about = [checkpoints.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
+        self.starts = np.cumsum([0, *(entry["items"] for entry in about)])
+        self.shards = [
+            [_Part(folder, number, part) for number, part in enumerate(entry["parts"])]
+            for folder, entry in zip(folders, about, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def take(self, places: np.ndarray) -> Embeddings:
+        """The sets at these places, in this order."""
+        places = np.asarray(places, dtype=np.int64)
+        if not len(places):
+            raise BadInput("no items were asked for")
+        shard = np.searchsorted(self.starts, places, side="right") - 1
+        order = np.argsort(shard, kind="stable")
+        found = []
+        for number in np.unique(shard):
+            own = places[shard == number] - self.starts[number]
+            sets = [part.take(own) for part in self.shards[number]]
+            found.append(sets[0] if len(sets) == 1 else Parts(sets))
+        whole = found[0] if len(found) == 1 else concatenate(found)
+        back = np.argsort(order, kind="stable")
+        return whole if len(found) == 1 else whole.take(torch.from_numpy(back))
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, Embeddings]]:
+        """All sets, `size` items at a time."""
+        for start in range(0, len(self), size):
+            span = slice(start, min(start + size, len(self)))
+            yield span, self.take(np.arange(span.start, span.stop))

@@ -1,0 +1,174 @@
+"""Both engines answer alike: one suite, run on FAISS in all its kinds, on a Milvus folder and on a Milvus server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matchlight.core import BadInput
+from matchlight.indexing.engines import NONE, Engine, check_engine
+from matchlight.indexing.engines import faiss as faiss_engine
+from matchlight.indexing.engines.faiss import Faiss, kind_for
+from matchlight.indexing.engines.milvus import Milvus, _moved_up, connect
+from matchlight.indexing.searching import chosen
+from tests.indexed import clustered, milvus_server, needs_milvus
+
+Make = Callable[[np.ndarray, np.ndarray], Engine]
+KINDS = [
+    "flat",
+    "graph",
+    "cells",
+    pytest.param("folder", marks=needs_milvus),
+    pytest.param("server", marks=needs_milvus),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from milvus_server(tmp_path_factory.mktemp("milvus"))
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """How to make an engine of one kind."""
+    if request.param in ("flat", "graph", "cells"):
+        yield lambda ids, vectors: Faiss.build(ids, vectors, kind=request.param)
+        return
+    where = request.getfixturevalue("address") if request.param == "server" else str(tmp_path / "rows.db")
+    client = connect(where)
+    try:
+        yield lambda ids, vectors: Milvus.build(client, f"t_{abs(hash(str(tmp_path)))}", ids, vectors)
+    finally:
+        client.close()
+
+
+def best_rows(vectors: np.ndarray, ids: np.ndarray, query: np.ndarray, count: int) -> np.ndarray:
+    """Ids of the nearest rows by looking at all of them."""
+    order = np.argsort(-(vectors.reshape(-1, vectors.shape[-1]) @ query), kind="stable")[:count]
+    return np.repeat(ids, vectors.shape[1])[order]
+
+
+IDS = np.arange(120, dtype=np.int64) * 3 + 5
+ROWS = clustered(120, 2, 16)
+
+
+def test_the_nearest_rows_are_found_with_the_items_they_belong_to(make: Make) -> None:
+    engine = make(IDS, ROWS)
+    scores, found = engine.search(ROWS[7], 12)
+    for k in range(2):
+        wanted = best_rows(ROWS, IDS, ROWS[7, k], 12)
+        assert len(np.intersect1d(found[k], wanted)) >= 0.9 * len(np.unique(wanted))
+        assert found[k, 0] == IDS[7]
+        assert scores[k, 0] == pytest.approx(1.0, abs=2e-3)
+    assert (np.diff(scores, axis=1) <= 1e-6).all()
+
+
+def test_a_filter_lets_nothing_else_through_and_nothing_be_missed(make: Make) -> None:
+    engine, allowed = make(IDS, ROWS), IDS[10:14]
+    _, found = engine.search(ROWS[7], 8, allowed)
+    assert (np.sort(found, axis=1) == np.repeat(allowed, 2)).all()  # two rows each, all of them, nothing besides
+
+
+def test_fewer_rows_than_asked_for_end_in_none(make: Make) -> None:
+    _, found = make(IDS, ROWS).search(ROWS[7, :1], 8, IDS[:2])
+    assert set(found[0, :4].tolist()) == set(IDS[:2].tolist())
+    assert (found[0, 4:] == NONE).all()
+
+
+def test_removed_items_are_never_found_and_added_ones_are(make: Make) -> None:
+    engine = make(IDS[:100], ROWS[:100])
+    engine.add(IDS[100:], ROWS[100:])
+    assert engine.search(ROWS[110, :1], 1)[1][0, 0] == IDS[110]
+    engine.remove(np.array([IDS[110], 1]))  # 1 is nobody's
+    _, found = engine.search(ROWS[110], 40)
+    assert IDS[110] not in found
+    _, found = engine.search(ROWS[110], 8, IDS[108:112])
+    assert set(found[found != NONE].tolist()) == set(IDS[[108, 109, 111]].tolist())
+
+
+def test_a_faiss_engine_is_the_same_after_a_save(tmp_path: Path) -> None:
+    engine = Faiss.build(IDS, ROWS)
+    engine.remove(IDS[:3])
+    engine.save(tmp_path)
+    again = Faiss.load(tmp_path)
+    for mine, its in zip(engine.search(ROWS[0], 9), again.search(ROWS[0], 9), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    assert again.describe() == {"engine": "faiss", "kind": "flat", "rows": 240, "effort": 0}
+
+
+def test_the_kind_of_faiss_index_follows_from_the_number_of_rows() -> None:
+    assert [kind_for(n) for n in (1, 20_000, 20_001, 50_000, 50_001)] == ["flat", "flat", "graph", "graph", "cells"]
+
+
+def test_the_effort_grows_until_nearly_all_true_neighbours_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 1, 24)).astype(np.float32)  # no clusters: cells are poor
+    low = Faiss.build(np.arange(600), rows, kind="cells")
+    monkeypatch.setattr(faiss_engine, "ENOUGH", 0.1)
+    assert Faiss.build(np.arange(600), rows, kind="cells").effort < low.effort
+
+
+def test_new_ids_must_be_higher_than_old_ones() -> None:
+    with pytest.raises(ValueError, match="higher"):
+        Faiss.build(IDS, ROWS).add(IDS[:1], ROWS[:1])
+
+
+@needs_milvus
+def test_a_wide_filter_on_milvus_is_sifted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matchlight.indexing.engines.milvus.LISTED", 3)
+    client = connect(str(tmp_path / "rows.db"))
+    engine = Milvus.build(client, "wide", IDS, ROWS)
+    allowed = IDS[::2]
+    _, found = engine.search(ROWS[7], 6, allowed)
+    assert (found != NONE).all()
+    assert np.isin(found, allowed).all()
+    client.close()
+
+
+@needs_milvus
+def test_a_second_process_on_a_milvus_folder_gets_one_clear_line(tmp_path: Path) -> None:
+    code = "import sys, pymilvus; held = pymilvus.MilvusClient(sys.argv[1]); print('open', flush=True); input()"
+    command = [sys.executable, "-c", code, str(tmp_path / "rows.db")]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(BadInput, match="another process has this Milvus folder open") as told:
+            connect(str(tmp_path / "rows.db"))
+        assert len(str(told.value).splitlines()) == 1
+    finally:
+        holder.communicate("\n", timeout=20)
+
+
+@needs_milvus
+def test_an_address_where_nobody_answers_is_one_clear_line() -> None:
+    with pytest.raises(BadInput, match="no Milvus answers there"):
+        connect("http://127.0.0.1:9")
+
+
+def test_unknown_engines_are_told() -> None:
+    with pytest.raises(BadInput, match="faiss or milvus"):
+        check_engine("lucene")
+
+
+def test_lists_of_a_querys_vectors_are_merged_by_hand_worked_numbers() -> None:
+    scores = np.array([[0.9, 0.8, 0.2], [0.7, 0.6, 0.5]], np.float32)
+    items = np.array([[4, 4, 9], [9, 2, 4]])
+    # mean: 4 -> (.9 + .5) / 2 = .7; 9 -> (.2 + .7) / 2 = .45; 2 -> (.2, its list's last, + .6) / 2 = .4
+    assert chosen(scores, items, 1, "mean").tolist() == [4]
+    assert chosen(scores, items, 2, "mean").tolist() == [4, 9]
+    # max: 4 -> .9; 9 -> .7; 2 -> .6
+    assert chosen(scores, items, 2, "max").tolist() == [4, 9]
+    assert chosen(scores, items, 9, "mean").tolist() == [2, 4, 9]
+    assert chosen(scores, np.full((2, 3), NONE), 2, "mean").tolist() == []
+
+
+def test_what_passes_moves_up_and_the_rest_is_none() -> None:
+    scores, ids = np.array([[0.9, 0.8, 0.7]]), np.array([[1, 2, 3]])
+    out = _moved_up(scores, ids, np.array([[False, True, True]]), 3)
+    assert out[0].tolist() == [[0.8, 0.7, -np.inf]]
+    assert out[1].tolist() == [[2, 3, NONE]]
