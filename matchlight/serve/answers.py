@@ -1,0 +1,217 @@
+"""The shapes of questions and answers, from which the OpenAPI description is made."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_ROW = 2**53 - 1  # the largest number a browser holds exactly
+
+
+class Problem(BaseModel):
+    """What went wrong, and what would have worked."""
+
+    detail: Any
+
+
+class Hit(BaseModel):
+    """One result: a picture with the caption that fits best, or a caption with its picture."""
+
+    rank: int
+    score: float
+    id: int
+    image: str
+    caption: str
+    row: int
+    width: int
+    height: int
+    suspect: bool | None = None
+
+
+class Found(BaseModel):
+    """The results of a search, best first."""
+
+    query: str | None
+    find: str
+    results: list[Hit]
+    milliseconds: float
+    total: int
+    scored: int
+    unknown: list[str]
+    exact: bool
+    version: int
+
+
+class Card(BaseModel):
+    """A picture with its first caption."""
+
+    id: int
+    image: str
+    caption: str
+    width: int
+    height: int
+    suspect: bool | None = None
+
+
+class Browsed(BaseModel):
+    """Some pictures of the collection."""
+
+    find: str
+    results: list[Card]
+    total: int
+    version: int
+
+
+class Caption(BaseModel):
+    """A caption and its row in the data."""
+
+    row: int
+    text: str
+
+
+class Item(BaseModel):
+    """A picture of the collection."""
+
+    id: int
+    image: str
+    captions: list[Caption]
+    labels: list[str]
+    split: str
+    width: int
+    height: int
+    suspect: bool | None = None
+    version: int
+
+
+class Explanation(BaseModel):
+    """Which region answered which word; weights are words x regions, 0 to 1."""
+
+    words: list[str]
+    regions: list[list[float]]
+    weights: list[list[float]]
+    seen: list[float]
+    score: float
+    slots: list[list[float]] = Field(description="sets of vectors: what each looks at, slots x regions")
+    kind: str = Field(description="attention, slots or occlusion: how this was found out")
+    unknown: list[str] = Field(description="words the model does not know")
+
+
+class Neighbours(BaseModel):
+    """Pictures that resemble one, or captions that fit it."""
+
+    results: list[Hit]
+    version: int
+
+
+class Pair(BaseModel):
+    """A pair in the review queue."""
+
+    row: int
+    id: int | None
+    image: str
+    caption: str
+    score: float
+    suspect: bool
+    reason: str
+    split: str
+    width: int
+    height: int
+    better_image: str | None = None
+    better_id: int | None = None
+    better_caption: str | None = None
+    better_caption_row: int | None = None
+    decision: dict[str, Any] | None = None
+
+
+class Review(BaseModel):
+    """The queue, worst first, and how far it is."""
+
+    available: bool
+    total: int = 0
+    done: int = 0
+    left: int = 0
+    undoable: int = 0
+    counts: dict[str, int] = {}
+    pairs: list[Pair] = []
+    offset: int = 0
+    summary: dict[str, Any] = {}
+    histogram: dict[str, Any] = {}
+    version: int = 1
+
+
+class Suggestion(BaseModel):
+    """A caption that may fit the picture better, or a picture that may fit the caption better."""
+
+    kind: Literal["caption", "image"]
+    id: int
+    image: str
+    caption: str
+    row: int
+    score: float | None = None
+    width: int
+    height: int
+
+
+class Suggestions(BaseModel):
+    """A few of each, the audit's own first."""
+
+    row: int
+    captions: list[Suggestion]
+    images: list[Suggestion]
+    others: list[str] = Field(description="the picture's other captions")
+
+
+class Choice(BaseModel):
+    """A decision about a row."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: Literal["keep", "drop", "rematch", "undo"]
+    image: str | None = Field(None, max_length=4096, description="re-match: the picture the caption goes to")
+    caption_row: int | None = Field(None, ge=0, le=MOST_ROW, description="re-match: the row whose caption is taken")
+
+
+class Decided(BaseModel):
+    """What holds for a row now, and how far the queue is."""
+
+    row: int
+    decision: dict[str, Any] | None
+    done: int
+    left: int
+    undoable: int
+    counts: dict[str, int]
+
+
+class Health(BaseModel):
+    """Whether the server answers, and with what."""
+
+    status: Literal["ok"]
+    version: str
+    items: int | None = None
+    problem: str | None = None
+
+
+class Map(BaseModel):
+    """The collection as points: ids as 32-bit, x and y as 16-bit numbers, and colours, all in base64."""
+
+    count: int
+    ids: str
+    points: str
+    colours: dict[str, dict[str, Any]]
+    version: int
+    box: list[float]
+
+
+class About(BaseModel):
+    """The model card of what is served."""
+
+    version: str
+    index: dict[str, Any]
+    metrics: dict[str, Any] | None = Field(description="what training measured of the model that was kept")
+    audit: dict[str, Any] | None
+    filters: dict[str, dict[str, int]]
+    review: bool
+    map: bool
+    limits: dict[str, int]
+    number: int

@@ -1,0 +1,291 @@
+"""Who may ask, and how much: every request passes here before any route sees it, every answer on its way out.
+
+- Host: a page elsewhere can make its own name point at this machine (DNS rebinding) and then read what it likes, so
+  only the names this server goes by are answered.
+- Origin: a page elsewhere can make a browser post here, so a post that says where it comes from must come from here.
+- Token: on any address but this machine's own; by header, or by a cookie that opening `/?token=...` sets.
+- Bodies end at a limit of bytes and of seconds, whatever their headers promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from matchlight.core import BadInput
+from matchlight.serve.metrics import Metrics
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+OPEN = ("/api/health", "/page/style.css", "/page/flame.svg")  # answered without a token: they say nothing of the data
+SHORTEST = 8  # letters of a token
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may use."""
+
+    upload_bytes: int = 12_000_000
+    upload_pixels: int = 40_000_000
+    body_bytes: int = 64_000  # of anything but an upload
+    body_seconds: float = 20.0  # to send a body
+    seconds: float = 60.0  # to wait for an answer
+    workers: int = 2  # questions to the model at once
+    waiting: int = 256  # questions that may wait for their turn; the next is told to come back
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which names are ours, and the token if there is one."""
+
+    names: frozenset[str]
+    any_address: bool = False  # bound to every address: any that is a number is ours
+    token: str | None = None
+    limits: Limits = Limits()
+
+    @staticmethod
+    def of(host: str, token: str | None, more: Iterable[str] = (), limits: Limits | None = None) -> Rules:
+        """The rules for a bound address; one that others can reach needs a token."""
+        local = is_local(host)
+        if not local and not token:
+            raise BadInput(
+                f"--host {host} can be reached from other machines and needs a token: --token WORD or "
+                "MATCHLIGHT_TOKEN=WORD (python -c 'import secrets; print(secrets.token_hex(16))' makes one)"
+            )
+        if token is not None and (len(token) < SHORTEST or not token.isascii() or not token.isprintable()):
+            raise BadInput(f"the token must be at least {SHORTEST} plain letters and digits")
+        names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in more)}
+        if not local:
+            names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        wild = _number(host) is not None and not local and ipaddress.ip_address(host).is_unspecified
+        return Rules(frozenset(names), wild, token, limits or Limits())
+
+    def knows(self, host: str) -> bool:
+        """True if a Host header names this server; the port may differ (a tunnel, a proxy)."""
+        name = host_name(host)
+        return name is not None and (name in self.names or (self.any_address and _number(name) is not None))
+
+
+def is_local(host: str) -> bool:
+    """True for an address that only this machine can reach."""
+    number = _number(host)
+    return host.lower() == "localhost" if number is None else number.is_loopback
+
+
+def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header without its port; None for what is no such header."""
+    try:
+        parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018  (raises on a port that is none)
+    except ValueError:
+        return None
+    plain = parts.hostname and not parts.path and not parts.query and not parts.fragment and parts.username is None
+    return parts.hostname.rstrip(".") if plain and parts.hostname else None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request stops here."""
+
+    status: int
+    message: str
+
+
+class Guard:
+    """The rules around an application."""
+
+    def __init__(self, app: ASGIApp, rules: Rules, metrics: Metrics):
+        self.app, self.rules, self.metrics = app, rules, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request: refused here, or passed on; its answer gets our headers and is counted."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), [500]
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status[0] = message["status"]
+                message = {**message, "headers": _with_ours(message.get("headers", []), scope["path"])}
+            await send(message)
+
+        self.metrics.flying += 1
+        try:
+            await self._pass(scope, receive, answer)
+        finally:
+            self.metrics.flying -= 1
+            self.metrics.count(scope, status[0], time.perf_counter() - began)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        most = self._most(scope)
+        refusal = self._stranger(scope, headers) or _too_large(headers, most)
+        if refusal:
+            await _drain(headers, receive, self.rules.limits)
+            await _refuse(send, refusal)
+        elif self.rules.token is None or scope["path"] in OPEN:
+            await self.app(scope, self._counted(receive, most), send)
+        else:
+            await self._with_token(self.rules.token, scope, headers, self._counted(receive, most), send)
+
+    def _most(self, scope: Scope) -> int:
+        limits = self.rules.limits
+        return limits.upload_bytes + limits.body_bytes if scope["path"] == "/api/search/image" else limits.body_bytes
+
+    def _stranger(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
+        host = headers.get("host", "")
+        if [name for name, _ in scope["headers"]].count(b"host") != 1 or not self.rules.knows(host):
+            return Refusal(421, "this server does not go by that name; start it with --allow-host NAME if it should")
+        if scope["method"] in SAFE:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and (urlsplit_netloc(origin) or "") != host.lower():
+            return Refusal(403, "posts from other sites are not accepted")
+        if origin is None and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return Refusal(403, "posts from other sites are not accepted")
+        return None
+
+    def _counted(self, receive: Receive, most: int) -> Receive:
+        """`receive` that stops at so many bytes or seconds; what it raises becomes the answer."""
+        seen, until = 0, time.monotonic() + self.rules.limits.body_seconds
+        whole = False
+
+        async def limited() -> Message:
+            nonlocal seen, whole
+            if whole:  # nothing more can come but the end of the connection
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.01, until - time.monotonic()))
+            except TimeoutError:
+                raise HTTPException(408, "the request took too long to arrive") from None
+            seen += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if seen > most:
+                raise HTTPException(413, f"at most {most:,} bytes")
+            return message
+
+        return limited
+
+    async def _with_token(
+        self, token: str, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        port = urlsplit(f"//{headers['host']}").port or 80
+        cookie = f"matchlight-{port}"  # cookies do not tell ports apart, and two servers may have two tokens
+        if scope["path"] == "/" and "token=" in (query := scope["query_string"].decode("latin-1")):
+            given = parse_qs(query, max_num_fields=32).get("token", [""])[0]
+            if same(given, token):
+                await _welcome(send, f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict")
+                return
+        if any(same(given, token) for given in _tokens(headers, cookie)):
+            await self.app(scope, receive, send)
+        elif scope["path"] == "/":
+            await _refuse(send, Refusal(401, ASK), "text/html; charset=utf-8")
+        else:
+            await _refuse(send, Refusal(401, "a token is needed: Authorization: Bearer TOKEN"))
+
+
+def same(given: str, token: str) -> bool:
+    """Compared in a time that says nothing of how much was right."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def urlsplit_netloc(origin: str) -> str | None:
+    """`host:port` of an Origin header; None if it is none."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else None
+
+
+def _tokens(headers: dict[str, str], cookie: str) -> list[str]:
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    found = [bearer.strip()] if scheme.lower() == "bearer" else []
+    try:
+        jar = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return found
+    return [*found, *([jar[cookie].value] if cookie in jar else [])]
+
+
+def _too_large(headers: dict[str, str], most: int) -> Refusal | None:
+    length = headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or len(length) > 18:
+        return Refusal(400, "content-length is no number")
+    return Refusal(413, f"at most {most:,} bytes") if int(length) > most else None
+
+
+async def _drain(headers: dict[str, str], receive: Receive, limits: Limits) -> None:
+    """Read some of an unwanted body: a browser that is still sending would not see the answer."""
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return
+    left = 2 * limits.upload_bytes
+    try:
+        async with asyncio.timeout(min(5.0, limits.body_seconds)):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b"")) + 1
+                if not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+async def _refuse(send: Send, refusal: Refusal, kind: str = "application/json") -> None:
+    text = json.dumps({"detail": refusal.message}) if kind == "application/json" else refusal.message
+    headers = [(b"content-type", kind.encode())]
+    headers += [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+async def _welcome(send: Send, cookie: str) -> None:
+    headers = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _with_ours(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    theirs = list(headers)
+    known = {name.lower() for name, _ in theirs}
+    ours = dict(HEADERS)
+    if b"cache-control" not in known:
+        ours["cache-control"] = "no-store"
+    return [*theirs, *((name.encode(), value.encode()) for name, value in ours.items() if name.encode() not in known)]
+
+
+ASK = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Matchlight: token</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="/page/style.css">
+</head><body class="ask"><main><h1>Matchlight</h1><p>This server asks for a token. It is in the address that
+<code>matchlight serve</code> printed when it started.</p><form method="get" action="/"><label>Token
+<input name="token" type="password" autocomplete="current-password" required autofocus></label>
+<button>Open</button></form></main></body></html>"""

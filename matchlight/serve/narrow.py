@@ -1,0 +1,108 @@
+"""Searching a part of the collection: by the data's own metadata, by what the audit doubts, by a patch of the map.
+
+All of them become one filter of the index, by name and value, before anything is searched.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.exceptions import HTTPException
+
+from matchlight.serve.holder import Held
+from matchlight.serve.site import Site, ids, places
+
+YES = {"yes": True, "no": False}
+FILTERS = ("split", "label", "suspect")
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Which part to search."""
+
+    where: tuple[tuple[str, str], ...] = ()
+    suspect: bool | None = None
+    inside: tuple[tuple[float, float], ...] = ()
+
+    @staticmethod
+    def of(where: list[str] | None, inside: str | None) -> Narrow:
+        """From the parameters of a request."""
+        named = [_named(one) for one in where or []]
+        doubts = [value for name, value in named if name == "suspect"]
+        if any(value not in YES for value in doubts):
+            raise HTTPException(422, "suspect is yes or no")
+        rest = tuple(pair for pair in named if pair[0] != "suspect")
+        return Narrow(rest, YES[doubts[-1]] if doubts else None, _polygon(inside) if inside else ())
+
+    def filter(self, site: Site, held: Held) -> dict[str, Any] | None:
+        """As the index takes it; None = everything. Values of one name add up, names narrow."""
+        asked: dict[str, Any] = {}
+        for name, value in self.where:
+            asked.setdefault(name, []).append(value)
+        if (allowed := self._allowed(site, held)) is not None:
+            asked["id"] = allowed
+        return asked or None
+
+    def _allowed(self, site: Site, held: Held) -> np.ndarray | None:
+        """Ids that the audit and the map leave; None if neither is asked."""
+        every = ids(held.index)
+        keep = np.ones(len(every), dtype=bool)
+        if self.suspect is not None:
+            keep &= np.isin(every, _doubted(site, held)) == self.suspect
+        if self.inside:
+            if held.index.map is None:
+                raise HTTPException(422, "inside needs a map, and this index was built without one")
+            keep &= contains(np.asarray(self.inside), np.asarray(held.index.map))
+        return every[keep] if self.suspect is not None or self.inside else None
+
+
+def _doubted(site: Site, held: Held) -> np.ndarray:
+    if site.queue is None:
+        raise HTTPException(422, "suspect needs an audit; start the server with --audit DIR")
+    known = places(held)
+    return np.array([known[name] for name in site.queue.suspects if name in known], dtype=np.int64)
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if name not in FILTERS or not value or len(text) > 300:
+        raise HTTPException(422, f"where is name=value, such as split=test; names are {', '.join(FILTERS)}")
+    return name, value
+
+
+def _polygon(text: str) -> tuple[tuple[float, float], ...]:
+    try:
+        corners = tuple((float(x), float(y)) for x, y in (one.split(",") for one in text.split(";") if one))
+    except ValueError:
+        raise HTTPException(422, "inside is x,y;x,y;x,y: the corners of a patch of the map") from None
+    if not 3 <= len(corners) <= 200 or not all(math.isfinite(value) for corner in corners for value in corner):
+        raise HTTPException(422, "inside needs 3 to 200 corners that are plain numbers")
+    return corners
+
+
+def members(site: Site, held: Held, narrow: Narrow) -> np.ndarray:
+    """Ids of all pictures inside."""
+    asked, every = narrow.filter(site, held), ids(held.index)
+    if asked is None:
+        return every
+    keep = np.isin(every, asked.pop("id")) if "id" in asked else np.ones(len(every), dtype=bool)
+    left = every[keep]
+    return np.array([id for id in left.tolist() if _fits(held.index.item(id), asked)], dtype=np.int64)
+
+
+def _fits(item: dict[str, Any], asked: dict[str, Any]) -> bool:
+    own = {"split": {str(item.get("split"))}, "label": {str(label) for label in item.get("labels") or []}}
+    return all(own[name] & set(values) for name, values in asked.items())
+
+
+def contains(polygon: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(N,) True for the points inside the polygon: a ray from each crosses its edges an odd number of times."""
+    x, y = points[:, 0].astype(np.float64), points[:, 1].astype(np.float64)
+    inside = np.zeros(len(points), dtype=bool)
+    for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+        if y0 != y1:
+            inside ^= ((y0 > y) != (y1 > y)) & (x < (x1 - x0) * ((y - y0) / (y1 - y0)) + x0)
+    return inside

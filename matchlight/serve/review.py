@@ -1,0 +1,179 @@
+"""Decisions about suspicious pairs: a journal that only grows, one line a decision, on the disk before it is answered.
+
+    {"row": 12, "decision": "drop", "at": "2024-05-01T10:00:00+00:00"}
+    {"undo": true, "at": ...}     # takes back the last decision not taken back yet (or a row's, if it names one)
+
+What holds now is what reading the lines in order gives, so a restart, or a crash in the middle of a line, loses
+nothing that was answered. One server writes a journal at a time.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from matchlight.core import BadInput
+
+FILE = "review.jsonl"
+DECISIONS = ("keep", "drop", "rematch")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person said of a row; a re-match names the picture the caption goes to, or the row whose caption comes."""
+
+    decision: str
+    image: str | None = None
+    caption_row: int | None = None
+    at: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """As JSON, without what is not there."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass
+class State:
+    """What the lines so far come to."""
+
+    now: dict[int, Decision] = field(default_factory=dict)
+    past: list[tuple[int, Decision | None]] = field(default_factory=list)  # row, and what held before
+
+    def decide(self, row: int, decision: Decision) -> None:
+        """One decision more."""
+        self.past.append((row, self.now.get(row)))
+        self.now[row] = decision
+
+    def undo(self, row: int | None = None) -> int | None:
+        """Take the last decision (about `row`) back; its row comes back, None if there is none."""
+        place = self.last(row)
+        if place is None:
+            return None
+        row, before = self.past.pop(place)
+        if before is None:
+            del self.now[row]
+        else:
+            self.now[row] = before
+        return row
+
+    def last(self, row: int | None = None) -> int | None:
+        """Where in the past the last decision (about `row`) stands."""
+        places = range(len(self.past) - 1, -1, -1)
+        return next((place for place in places if row is None or self.past[place][0] == row), None)
+
+
+class Journal:
+    """The decisions of one audit, kept in its folder."""
+
+    def __init__(self, folder: Path, key: str):
+        self.path, self.key = folder / FILE, key
+        self.state, self._lock = State(), threading.Lock()
+        self._file = self._open()
+        try:
+            self._replay()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self) -> IO[bytes]:
+        try:
+            file = open(self.path, "a+b")  # noqa: SIM115  (held open, and locked, as long as the server runs)
+        except OSError as problem:
+            raise BadInput(f"{self.path}: decisions cannot be saved there ({problem.strerror})") from None
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # a system without such locks
+            pass
+        except OSError:
+            file.close()
+            raise BadInput(f"{self.path}: another server is writing decisions there; stop it first") from None
+        return file
+
+    def _replay(self) -> None:
+        """Read what is there; a last line that a crash cut short is removed."""
+        self._file.seek(0)
+        text = self._file.read()
+        whole = text.rfind(b"\n") + 1
+        for number, line in enumerate(text[:whole].splitlines(), 1):
+            self._read(number, line)
+        if whole < len(text):
+            self._file.truncate(whole)
+        if not whole:
+            self._append({"audit": self.key})
+
+    def _read(self, number: int, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            if "audit" in entry:
+                self._same_data(entry["audit"])
+            elif entry.get("undo"):
+                self.state.undo(entry.get("row"))
+            else:
+                self.state.decide(int(entry["row"]), _decision(entry))
+        except BadInput:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise BadInput(f"{self.path} line {number}: no decision; move the file away to start afresh") from None
+
+    def _same_data(self, key: str) -> None:
+        if key != self.key:
+            raise BadInput(f"{self.path}: decisions about other data; move the file away to start afresh")
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        """One line, on the disk before this returns."""
+        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def decide(self, row: int, decision: str, *, image: str | None = None, caption_row: int | None = None) -> Decision:
+        """Save a decision, then let it hold."""
+        made = Decision(decision, image, caption_row, _now())
+        with self._lock:
+            self._append({"row": row, **made.told()})
+            self.state.decide(row, made)
+        return made
+
+    def undo(self, row: int | None = None) -> int | None:
+        """Take the last decision (about `row`) back; gives its row, None if there is nothing to take back."""
+        with self._lock:
+            if self.state.last(row) is None:
+                return None
+            self._append({"undo": True, **({} if row is None else {"row": row}), "at": _now()})
+            return self.state.undo(row)
+
+    def table(self) -> str:
+        """All that holds now as CSV: what `matchlight data apply --decisions` reads."""
+        out = io.StringIO()
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(["row", "decision", "image", "caption_row"])
+        from matchlight.auditing.tables import cell
+
+        with self._lock:
+            for row, one in sorted(self.state.now.items()):
+                said = "" if one.caption_row is None else one.caption_row
+                lines.writerow([row, one.decision, cell(one.image or ""), said])
+        return out.getvalue()
+
+    def close(self) -> None:
+        """Let another server have it."""
+        self._file.close()
+
+
+def _decision(entry: dict[str, Any]) -> Decision:
+    if entry["decision"] not in DECISIONS:
+        raise ValueError(entry["decision"])
+    said = entry.get("caption_row")
+    return Decision(entry["decision"], entry.get("image"), None if said is None else int(said), str(entry.get("at")))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

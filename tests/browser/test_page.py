@@ -1,0 +1,278 @@
+"""The page in a real browser: what a person does, in the order they would do it.
+
+Needs Playwright and Debian's Chromium (MATCHLIGHT_CHROMIUM names another). Without them the tests are skipped with a
+reason; MATCHLIGHT_BROWSER=required makes that a failure.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from serving import audit_of, picture, running
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+REFUSED = "status of 415"  # what the browser says of a refusal that a test asks for
+
+
+def missing(reason: str) -> None:
+    if os.environ.get("MATCHLIGHT_BROWSER") == "required":
+        pytest.fail(f"the browser tests are required here, and {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed (pip install 'matchlight[dev]')")
+    named = os.environ.get("MATCHLIGHT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not named:
+        missing("no Chromium is found (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=named, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def site(collection, tmp_path_factory) -> Iterator[tuple[str, Path]]:
+    audit = audit_of(collection[1], tmp_path_factory.mktemp("audit"))
+    with running(str(collection[0]), "--audit", str(audit)) as (_, address):
+        yield address, audit
+
+
+@pytest.fixture
+def open_page(chromium, site) -> Iterator[Any]:
+    """Opens pages; whatever a page complains of (a script, a blocked asset) fails the test."""
+    contexts, wrong = [], []
+
+    def open_(path: str = "", **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "console",
+            lambda line: wrong.append(line.text) if line.type == "error" and REFUSED not in line.text else None,
+        )
+        page.on("request", lambda asked: None if _own(asked.url, site[0]) else wrong.append(asked.url))
+        page.goto(site[0] + path)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def cards(page: Any, count: int) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(".card:not(.wait)")).to_have_count(count, timeout=20_000)
+
+
+def _own(url: str, address: str) -> bool:
+    return url.startswith((address, "blob:", "data:"))
+
+
+def test_type_and_see_results_whose_address_can_be_shared(open_page):
+    page = open_page()
+    page.wait_for_selector(".card img")
+    assert page.evaluate("document.activeElement.id") == "q"  # ready to type
+    page.keyboard.type("a red ball")
+    page.wait_for_selector("#told:has-text(' ms ')")
+    assert page.locator(".card").count() == 24
+    assert "q=a+red+ball" in page.url and page.title().startswith("a red ball")
+    shared = open_page(page.url.split("/", 3)[3])
+    shared.wait_for_selector("#told:has-text(' ms ')")
+    first = ".card .said >> nth=0"
+    assert shared.locator(first).text_content() == page.locator(first).text_content()
+
+
+def test_a_filter_narrows_and_back_goes_back(open_page):
+    page = open_page("?q=blue")
+    page.wait_for_selector("button.card")
+    page.get_by_role("button", name=re.compile("^test 4")).click()
+    cards(page, 4)
+    page.go_back()
+    cards(page, 24)
+
+
+def test_drop_a_picture_and_read_captions_then_switch_to_pictures(open_page):
+    page = open_page()
+    page.wait_for_selector("button.card")
+    data = page.evaluate_handle(
+        """bytes => { const box = new DataTransfer();
+        box.items.add(new File([new Uint8Array(bytes)], 'mine.png', {type: 'image/png'})); return box; }""",
+        list(picture()),
+    )
+    page.dispatch_event("body", "dragenter", {"dataTransfer": data})
+    assert page.locator("#drop.shown").count() == 1
+    page.dispatch_event("body", "drop", {"dataTransfer": data})
+    page.wait_for_selector(".line .said")
+    assert page.locator("#asked").is_visible() and page.locator(".line").count() > 5
+    page.get_by_role("button", name="Pictures", exact=True).click()
+    page.wait_for_selector(".card img")
+
+
+def test_a_file_that_is_no_picture_is_told_so(open_page):
+    page = open_page()
+    page.wait_for_selector("button.card")
+    wrong = {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture at all"}
+    with page.expect_response("**/api/search/image") as answer:
+        page.set_input_files("#file", wrong)
+    assert answer.value.status == 415
+    page.wait_for_selector("#results.empty")
+    assert "no readable picture" in page.locator("#results").text_content()
+
+
+def test_open_an_explanation_and_hold_the_match_to_a_word(open_page):
+    page = open_page("?q=a+red+ball")
+    page.locator(".card").first.click()
+    page.wait_for_selector("#why .word")
+    assert page.locator("#why .word").all_text_contents() == ["a", "red", "ball"]
+    lit = "document.querySelector('#why canvas').toDataURL()"
+    page.mouse.move(5, 5)
+    whole = page.evaluate(lit)
+    page.locator("#why .word").nth(2).hover()
+    page.wait_for_selector("#why .word.lit")
+    assert page.evaluate(lit) != whole or page.locator("#why .word.lit").text_content() == "ball"
+    page.wait_for_selector("#why .strip img")
+    assert "item=" in page.url
+    page.keyboard.press("Escape")
+    assert page.locator("#why").is_hidden() and "item=" not in page.url
+
+
+def test_the_keyboard_alone_searches_walks_opens_and_closes(open_page):
+    page = open_page("?q=green")
+    page.wait_for_selector("button.card")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.className") == "card"
+    first = page.evaluate("document.activeElement.dataset.id")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.id") != first
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#why .word")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.className") == "card"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.press("Tab")
+    page.keyboard.press("?")
+    page.wait_for_selector("#help")
+
+
+def test_review_a_pair_undo_and_find_the_decision_kept_after_a_reload(open_page, site):
+    page = open_page("?view=review")
+    page.wait_for_selector(".offer")
+    row = int(re.search(r"row (\d+)", page.locator(".told .soft").first.text_content())[1])
+    page.keyboard.press("d")
+    page.wait_for_selector("text=1 done, 5 left")
+    last = json.loads((site[1] / "review.jsonl").read_text().splitlines()[-1])
+    assert (last["row"], last["decision"]) == (row, "drop")
+    page.keyboard.press("u")
+    page.wait_for_selector("text=0 done, 6 left")
+    assert f"row {row}" in page.locator(".told .soft").first.text_content()
+    page.keyboard.press("k")
+    page.wait_for_selector("text=1 done, 5 left")
+    page.wait_for_selector(".offer")
+    page.keyboard.press("1")
+    page.wait_for_selector("text=2 done, 4 left")
+    page.goto(site[0] + f"?view=review&row={row}")
+    page.wait_for_selector("text=2 done, 4 left · 1 kept, 0 dropped, 1 re-matched")
+    assert page.locator("button.act.keep[aria-pressed=true]").count() == 1
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("text=1 done, 5 left")
+
+
+def test_the_line_can_be_drawn_elsewhere(open_page):
+    page = open_page("?view=review")
+    page.wait_for_selector(".histogram")
+    page.locator(".histogram").focus()
+    for _ in range(10):
+        page.keyboard.press("PageUp")
+    page.wait_for_selector("text=of 48")
+
+
+def test_the_map_shows_a_picture_under_the_pointer_and_opens_it(open_page):
+    page = open_page("?view=map")
+    page.wait_for_selector("#points")
+    found = page.evaluate("fetch('/api/map').then(answer => answer.json())")
+    x, y = np.frombuffer(base64.b64decode(found["points"]), "<u2").reshape(-1, 2)[0] / 65535
+    box = page.locator("#points").bounding_box()
+    side = 0.9 * min(box["width"], box["height"])  # the whole map leaves a margin
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.wait_for_timeout(300)
+    page.mouse.move(middle[0] + (x - 0.5) * side + 1, middle[1] + (0.5 - y) * side + 1)
+    page.wait_for_selector("#tip img")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector("#why .word")
+
+
+def test_a_lasso_on_the_map_searches_inside_it(open_page):
+    page = open_page("?view=map")
+    page.wait_for_selector("#points")
+    page.get_by_role("button", name="Lasso").click()
+    box = page.locator("#points").bounding_box()
+    x, y, w, h = box["x"], box["y"], box["width"], box["height"]
+    page.mouse.move(x + 2, y + 2)
+    page.mouse.down()
+    for dx, dy in ((w / 2, 2), (w - 4, 2), (w - 4, h - 4), (w / 2, h - 4), (2, h - 4), (2, h / 2)):
+        page.mouse.move(x + dx, y + dy, steps=3)
+    page.mouse.up()
+    page.wait_for_selector("text=a patch of the map")
+    cards(page, 24)
+
+
+@pytest.mark.parametrize("view", ["", "?q=red+ball", "?view=review", "?view=map", "?view=about"])
+def test_nothing_is_wider_than_a_phone(open_page, view):
+    page = open_page(view, viewport={"width": 360, "height": 640}, is_mobile=True, has_touch=True)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_theme_follows_the_system_and_a_choice_is_kept(open_page):
+    page = open_page(color_scheme="dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    button = page.locator("#theme")
+    button.click()
+    assert button.get_attribute("aria-label") == "Theme: light"
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == light != dark
+
+
+def test_everything_that_can_be_pressed_has_a_name_and_every_picture_a_text(open_page):
+    nameless = """() => [...document.querySelectorAll('button, a, input, select, img, canvas, [role]')]
+        .filter(node => node.offsetParent && !node.closest('[aria-hidden=true]'))
+        .filter(node => node.tagName === 'IMG' ? !node.hasAttribute('alt') :
+            !(node.textContent.trim() || node.getAttribute('aria-label') || node.title || node.placeholder))
+        .filter(node => !['status', 'alert', 'search'].includes(node.getAttribute('role')))
+        .map(node => node.outerHTML.slice(0, 120))"""
+    for view in ("", "?q=red&item=0", "?view=review", "?view=map", "?view=about"):
+        page = open_page(view)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate(nameless) == [], view
+
+
+def test_words_of_the_data_are_never_read_as_html(open_page):
+    page = open_page("?q=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E")
+    page.wait_for_selector("button.card")
+    page.locator(".card").first.click()
+    page.wait_for_selector("#why .word")
+    assert page.locator("img[src=x]").count() == 0

@@ -1,0 +1,191 @@
+"""The REST API on a real index: what each route gives, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from PIL import Image
+from serving import audit_of, picture
+
+pytest.importorskip("fastapi")
+from starlette.testclient import TestClient  # noqa: E402
+
+from matchlight.core import BadInput  # noqa: E402
+from matchlight.serve import create  # noqa: E402
+from matchlight.serve.guards import Limits  # noqa: E402
+from matchlight.serve.narrow import contains  # noqa: E402
+
+AT = "http://127.0.0.1:8000"
+
+
+@pytest.fixture(scope="module")
+def client(collection, tmp_path_factory) -> Iterator[TestClient]:
+    index, data = collection
+    audit = audit_of(data, tmp_path_factory.mktemp("audit"))
+    with TestClient(create(index, audit=audit, limits=Limits(upload_pixels=1_000_000)), base_url=AT) as client:
+        yield client
+
+
+def test_words_find_pictures_with_their_sizes_best_first(client):
+    found = client.get("/api/search", params={"q": "a red ball", "top": 5}).json()
+    assert [hit["rank"] for hit in found["results"]] == [1, 2, 3, 4, 5]
+    scores = [hit["score"] for hit in found["results"]]
+    assert scores == sorted(scores, reverse=True) and found["query"] == "a red ball" and found["total"] == 24
+    assert all((hit["width"], hit["height"]) == (96, 72) and hit["image"].endswith(".png") for hit in found["results"])
+
+
+def test_the_answer_is_that_of_the_index(client, collection):
+    from matchlight.indexing import Index
+
+    with Index.load(collection[0]) as index:
+        direct = index.search("the ring is blue", top=4).hits
+    served = client.get("/api/search", params={"q": "the ring is blue", "top": 4}).json()["results"]
+    assert [(hit["id"], hit["caption"], hit["row"]) for hit in served] == [(h.id, h.caption, h.row) for h in direct]
+
+
+def test_a_filter_keeps_only_what_fits_it(client):
+    found = client.get("/api/search", params={"q": "blue", "where": ["label=ring", "split=val"], "top": 50}).json()
+    assert sorted(hit["image"] for hit in found["results"]) == [
+        f"{c}_ring.png" for c in ("blue", "green", "red", "yellow")
+    ]
+    doubted = client.get("/api/search", params={"q": "blue", "where": "suspect=yes", "top": 50}).json()["results"]
+    assert len(doubted) == 6 and all(hit["suspect"] for hit in doubted)
+
+
+def test_a_patch_of_the_map_narrows_a_search_to_the_points_inside(client, collection):
+    from matchlight.indexing import Index
+
+    with Index.load(collection[0]) as index:
+        middle = float(np.median(index.map[:, 0]))
+        expected = set(index.ids[index.map[:, 0] < middle].tolist())
+    patch = f"-9,-9;{middle},-9;{middle},9;-9,9"
+    found = client.get("/api/search", params={"q": "red", "inside": patch, "top": 50}).json()["results"]
+    assert {hit["id"] for hit in found} == expected
+    assert {hit["id"] for hit in client.get("/api/items", params={"inside": patch}).json()["results"]} == expected
+
+
+def test_points_inside_a_hand_drawn_patch():
+    patch = np.array([[0, 0], [4, 0], [4, 4], [2, 1], [0, 4]])  # a valley between two peaks
+    points = np.array([[1, 1], [2, 3], [3.5, 2], [5, 1], [2, 0.5]])
+    assert contains(patch, points).tolist() == [True, False, True, False, True]
+
+
+def test_a_picture_finds_captions_or_pictures(client):
+    file = {"file": ("mine.png", picture(), "image/png")}
+    texts = client.post("/api/search/image", files=file, data={"top": "3"}).json()
+    assert texts["find"] == "text" and len(texts["results"]) == 3 and texts["query"] is None
+    images = client.post("/api/search/image", files=file, data={"top": "3", "find": "image"}).json()
+    assert images["find"] == "image" and len({hit["id"] for hit in images["results"]}) == 3
+
+
+def test_an_item_has_its_captions_labels_split_and_size(client):
+    item = client.get("/api/items/0").json()
+    assert item["image"] == "red_ball.png" and item["labels"] == ["ball"] and item["split"] == "train"
+    assert item["captions"][0] == {"row": 0, "text": "a red ball on white"}
+
+
+def test_a_picture_is_sent_as_a_jpeg_that_may_be_kept(client):
+    answer = client.get("/images/3")
+    assert answer.headers["content-type"] == "image/jpeg" and "max-age" in answer.headers["cache-control"]
+    assert Image.open(io.BytesIO(answer.content)).size == (96, 72)
+
+
+def test_an_explanation_weighs_every_region_for_every_word(client):
+    why = client.get("/api/items/0/explain", params={"q": "a red ball"}).json()
+    assert why["words"] == ["a", "red", "ball"] and len(why["weights"]) == 3 == len(why["seen"])
+    assert all(len(row) == len(why["regions"]) for row in why["weights"])
+    assert all(0 <= value <= 1 for row in why["weights"] for value in row)
+    assert all(0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1 for x0, y0, x1, y1 in why["regions"])
+
+
+def test_neighbours_and_other_captions_leave_nothing_unsaid(client):
+    near = client.get("/api/items/0/neighbours", params={"top": 4}).json()["results"]
+    assert len(near) == 4 and 0 not in {hit["id"] for hit in near}
+    fits = client.get("/api/items/0/captions", params={"top": 6}).json()
+    assert len(fits["results"]) == 6 == len({hit["row"] for hit in fits["results"]})
+
+
+def test_browsing_gives_the_same_pictures_for_the_same_seed(client):
+    one, again, other = (
+        client.get("/api/items", params={"count": 5, "seed": seed}).json()["results"] for seed in (1, 1, 2)
+    )
+    assert one == again != other and len(one) == 5
+
+
+def test_the_map_holds_a_point_and_a_colour_for_every_picture(client):
+    found = client.get("/api/map").json()
+    ids = np.frombuffer(base64.b64decode(found["ids"]), "<u4")
+    points = np.frombuffer(base64.b64decode(found["points"]), "<u2").reshape(-1, 2)
+    assert found["count"] == len(ids) == len(points) == 24 and points.min() == 0 and points.max() == 65535
+    label = found["colours"]["label"]
+    codes = np.frombuffer(base64.b64decode(label["of"]), np.uint8)
+    assert label["names"][codes[0]] == "ball" and sorted(found["colours"]) == ["label", "split", "suspect"]
+
+
+def test_what_is_not_there_is_404_and_what_is_no_number_422(client):
+    for path in (
+        "/api/items/24",
+        "/api/items/9007199254740991",
+        "/images/999",
+        "/api/items/99/neighbours",
+        "/page/no.js",
+    ):
+        assert client.get(path).status_code == 404, path
+    for path in ("/api/items/x", "/api/items/-1", "/images/1e3", f"/images/{'9' * 400}", "/api/search?q=a&top=0"):
+        assert client.get(path).status_code == 422, path
+    for asked in (
+        {"q": ""},
+        {"q": " "},
+        {"q": "x" * 1001},
+        {"q": "a", "where": "split"},
+        {"q": "a", "inside": "1,2;3"},
+    ):
+        assert client.get("/api/search", params=asked).status_code == 422, asked
+
+
+def test_a_filter_value_that_no_picture_has_is_told(client):
+    answer = client.get("/api/search", params={"q": "a", "where": "label=unicorn"})
+    assert answer.status_code == 400 and "ball" in answer.json()["detail"]
+
+
+def test_health_and_metrics_count_what_was_asked(client):
+    assert client.get("/api/health").json() == {"status": "ok", "version": "0.1.0", "items": 24, "problem": None}
+    client.get("/api/items/1")
+    text = client.get("/api/metrics").text
+    assert 'matchlight_requests_total{method="GET",route="/api/items/{id}",status="200"}' in text
+    assert "matchlight_items 24" in text and "red" not in text
+
+
+def test_the_page_and_its_parts_come_with_their_kinds_and_are_not_sent_twice(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html") and "/page/main.js" in page.text
+    assert client.get("/page/main.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/", headers={"if-none-match": page.headers["etag"]}).status_code == 304
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_writes_no_html():
+    from matchlight.serve.pages import assets
+
+    for name, asset in assets().items():
+        text = asset.body.decode()
+        outside = [part for part in text.split("http")[1:] if not part.startswith("://www.w3.org/2000/svg")]
+        assert not outside, name
+        assert not any(
+            word in text for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "document.write")
+        )
+
+
+def test_the_description_of_the_api_names_every_route_of_the_contract(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    promised = "/api/search /api/search/image /api/items/{id} /api/items/{id}/explain /api/items/{id}/neighbours"
+    promised += " /api/review /api/review/{row} /api/health /api/metrics /images/{id}"
+    assert set(promised.split()) <= set(paths) and {"get", "post"} <= set(paths["/api/review/{row}"])
+
+
+def test_an_index_that_is_none_is_one_line(tmp_path):
+    with pytest.raises(BadInput, match="not an index"):
+        create(tmp_path)
