@@ -1,6 +1,7 @@
 # Each target does all of its own set-up in .venv: Python 3.11 or later and pip are enough.
 PYTHON ?= python3
 WORKERS ?= 2
+SERVE ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores.
@@ -12,14 +13,15 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-demo: $(READY) ## draw scenes, break 30% of the training pairs, train on them, measure
-	$(BIN)/matchlight demo -o demo
+demo: $(READY) ## draw scenes, break 30% of the pairs, train, measure, audit, index, serve the page (SERVE=0: all but that)
+	$(BIN)/matchlight demo -o demo $(if $(filter 0,$(SERVE)),,--serve)
 
 test: check ## lint, types and the test suite
 	$(PYTEST)
 
 full: check ## the same with the load, growth and fault tests
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" --ignore tests/test_serve_load.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/test_serve_load.py  # alone, or it would measure the others
 
 check: $(READY) ## lint and types alone
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""The tour: draw scenes, break some pairs, train, measure. Every step is skipped if an earlier run finished it."""
+"""The tour: draw scenes, break some pairs, train, measure, audit, index, and a page to look at all of it.
+
+Every step is skipped if an earlier run finished it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matchlight import checkpoints
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 
+if TYPE_CHECKING:
+    from matchlight.runs import Run
+
+AUDITED = ("pairs", "flagged", "estimated_noise", "auroc", "precision", "recall")
 BROKEN = 0.3  # share of the training pairs that get a wrong caption
 
 
@@ -44,6 +51,27 @@ def _break(folder: Path, source: Path, *, seed: int) -> None:
     truth.save(folder / "truth.json")
 
 
+def _audit(folder: Path, run: Run, data: Path) -> None:
+    from matchlight.auditing import audit
+    from matchlight.noise import Truth
+
+    say("looking for the wrong pairs, without being told which they are")
+    # The run itself is asked: training cross-validated models as well would be surer, and take minutes more.
+    audit(run, Pairs.read(data), folder, truth=Truth.load(data / "truth.json"), source=data, quick=False)
+
+
+def _index(folder: Path, run: Run, data: Path) -> None:
+    from matchlight.indexing import Index
+
+    say("building the search index")
+    Index.build(run, Pairs.read(data), folder).close()
+
+
+def _right(found: dict[str, Any]) -> str:
+    """How many of the suspects are wrong indeed: nobody told the audit, but the demo knows what it broke."""
+    return "" if found.get("precision") is None else f"; {found['precision']:.0%} of those are wrong indeed"
+
+
 def _agree(path: Path, settings: dict[str, int]) -> None:
     """A folder holds one demo: with other settings its finished steps must not be taken for this one's."""
     if path.exists() and (old := checkpoints.read_json(path, "a demo's settings")) != settings:
@@ -66,18 +94,40 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     run = train("vse_infty", pairs, out / "run", seed=seed, resume=True, **DEMO_SETTINGS)
     report = evaluate(run, pairs, "test")
     chance = 100 / report["pictures"]
-    seconds = time.monotonic() - began
     say(f"R@1 {report['t2i']['r1']:.1f}% text to picture, {report['i2t']['r1']:.1f}% back; chance is {chance:.2f}%")
-    say(f"{seconds:.0f} s; the data is in {data}, the run in {run.folder}")
+    audited = _step(out / "audit", partial(_audit, run=run, data=data))
+    found = checkpoints.read_json(audited / "summary.json", "an audit's summary")
+    say(f"{found['flagged']} of {found['pairs']} pairs are suspect{_right(found)}")
+    index = _step(out / "index", partial(_index, run=run, data=data))
+    seconds = time.monotonic() - began
+    say(f"{seconds:.0f} s; the data is in {data}, the run in {run.folder}, the index in {index}")
     result = {
         "test": report,
         "chance_r1": chance,
         "seconds": round(seconds, 1),
         "data": str(data),
         "run": str(run.folder),
+        "audit": {"folder": str(audited), **{name: found.get(name) for name in AUDITED}},
+        "index": str(index),
     }
     checkpoints.write_json(out / "demo.json", result)
     return result
 
 
 DEMO_SETTINGS: dict[str, Any] = {"loss": "gce", "epochs": 8}  # a loss that does not pull hard on wrong pairs
+
+
+def serve_demo(result: dict[str, Any], *, port: int = 8000) -> None:
+    """The page of a finished demo, until Ctrl-C; on another port if this one is taken."""
+    from matchlight.serve import create, require
+
+    require()
+    from matchlight.serve import server
+
+    try:
+        sock = server.bound("127.0.0.1", port)
+    except BadInput:
+        sock = server.bound("127.0.0.1", 0)
+    app = create(result["index"], audit=result["audit"]["folder"])
+    say(f"open {server.address(sock)} in a browser; Ctrl-C ends it")
+    server.run(app, sock)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from matchlight import kernels, workers
+from matchlight.attention import CrossAttention
 from matchlight.console import track
 from matchlight.core import Embedding, Embeddings, Matcher, Parts, Similarity
 
@@ -66,13 +67,13 @@ AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to c
 def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
     """Whether every member's scores come from kernels that work under a byte budget of their own."""
     members = [member.similarity for member in getattr(matcher, "members", [matcher])]
-    asked = [getattr(similarity, "fused", lambda: None)() for similarity in members]
-    if any(how is None for how in asked):
+    if any(getattr(similarity, "fused", lambda: None)() is None for similarity in members):
         return False
     if where.type == "cuda":
         return kernels.usable(torch.empty(0, device=where))
     sides = zip(parts_of(images), parts_of(texts), strict=True)
-    return all(kernels.usable(i.vectors, t.vectors) for i, t in sides)
+    known = all(isinstance(similarity, CrossAttention) for similarity in members)
+    return known and all(kernels.usable_on_cpu(i.vectors, t.vectors) for i, t in sides)
 
 
 def parts_of(embedding: Embeddings) -> list[Embedding]:
@@ -193,7 +194,7 @@ def score_blocks(
     blocks = plan_blocks(matcher, images, texts, room if alone else max(1, room // workers.count()))
     todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
 
-    @lru_cache(2)
+    @lru_cache(1)
     def row_of(i: int) -> Embeddings:
         return images.take(slice(i, i + blocks.tall)).to(where)
 

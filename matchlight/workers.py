@@ -7,7 +7,7 @@ costs as much as the second core gives. Here each of a few threads takes a piece
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ def count() -> int:
 def spread(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
     """`work(job)` for every job, in order; a few at a time where PyTorch has several threads, else one by one."""
     many, all_threads = count(), torch.get_num_threads()
-    if many == 1:
+    if many == 1 or (isinstance(jobs, Sized) and len(jobs) == 1):
         yield from map(work, jobs)
         return
     inside = _same_modes(work)

@@ -77,6 +77,28 @@ def test_a_pair_is_judged_by_a_model_that_never_saw_its_picture(clean):
         assert set(moved) <= set(folds.rows[folds.decoy])
 
 
+def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_what_is_judged(tmp_path):
+    pairs = tiny_pairs(60, 2, held=15)
+    group = np.arange(60)
+    group[0] = 50  # a training picture that looks like one of the test split
+    folds = signals.divide(pairs, pairs.rows("test"), group, count=2)
+    inputs = signals.prepare(signals._pool(pairs, "test"), {"kind": "given"}, device=signals.pick_device("cpu"))
+    k = int(folds.fold[pairs.picture[folds.rows] == 50][0])
+    trained = [set(pairs.picture[quick._without(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)]
+    assert 0 not in trained[0] and 0 in trained[1]
+    assert set(range(1, 30)) <= trained[0] and not set(range(30, 45)) & trained[0]  # val is neither judged nor learned
+
+
+def test_a_cpu_reads_pictures_through_their_main_directions_without_losing_who_is_alike():
+    pairs = tiny_pairs(30, 1, dim=600, held=0)
+    inputs = signals.prepare(pairs, {"kind": "given"}, device=signals.pick_device("cpu"))
+    lean = quick.condensed(inputs, seed=0)
+    assert lean.sizes.image_dim == min(256, 30 * 5)
+    flat = [part.table.images.gather(np.arange(30)).reshape(30, -1) for part in (inputs, lean)]
+    near = [((x[:, None] - x[None]) ** 2).sum(2) + 1e9 * np.eye(30) for x in flat]
+    assert (near[0].argmin(1) == near[1].argmin(1)).mean() > 0.9
+
+
 def test_on_unbroken_pairs_manufactured_ones_lose_more_and_next_to_nothing_is_flagged(clean, tmp_path):
     found = gather(None, clean, tmp_path / "audit", Options(**OPTIONS))
     assert found["i2t_wrong"].mean() > found["i2t"].mean() + 0.2

@@ -1,4 +1,4 @@
-"""A new index is taken up without dropping a request, a broken one is not, and the old one closes after its last user."""
+"""A new index is taken up without dropping a request; a broken one is not; the old one closes after its last user."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ def test_the_queue_begins_with_the_worst_and_knows_its_pictures(collection, audi
         assert scores == sorted(scores) and found["total"] == found["left"] == WRONG and found["done"] == 0
         first = found["pairs"][0]
         assert first["row"] == 4 and client.get(f"/api/items/{first['id']}").json()["image"] == first["image"]
+        assert abs(sum(found["histogram"]["wrong"]) - (42 * 0.1 + sum(1 - score for score in scores))) < 0.1
         assert sum(found["histogram"]["counts"]) == 48 and "path" not in json.dumps(found["summary"])
         assert client.get("/api/review", params={"below": 1.0, "limit": 5}).json()["total"] == 48
         assert len(client.get("/api/review", params={"offset": 4}).json()["pairs"]) == WRONG - 4

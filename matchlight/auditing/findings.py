@@ -20,8 +20,8 @@ MISMATCHED, TWIN, VAGUE, UNREADABLE, LABEL = (
 REASONS = (MISMATCHED, UNREADABLE, LABEL, TWIN, VAGUE)
 SUPPORT = 0.25  # probability a better partner needs among all there are
 TIMES = 3.0  # how much likelier than the own partner it must be
-VAGUE_RANK = 0.05  # share of the pictures that fit a vague caption better than its own
-VAGUE_GAP = 1.0  # nats by which a vague caption loses its picture more than its picture loses it
+VAGUE_RANK = 0.1  # share of the pictures that fit a vague caption better than its own
+VAGUE_GAP = 2.0  # standard deviations by which it loses its picture more than its picture loses it
 
 
 @dataclass
@@ -96,8 +96,9 @@ def vague(found: Signals) -> np.ndarray:
     prefix = "" if "i2t" in found else "run_"
     if f"{prefix}i2t" not in found:
         return np.zeros(len(found["rows"]), dtype=bool)
-    gap = found[f"{prefix}t2i"] - found[f"{prefix}i2t"]
-    return (found[f"{prefix}t2i_rank"] > VAGUE_RANK) & (gap > VAGUE_GAP)
+    gap = (found[f"{prefix}t2i"] - found[f"{prefix}i2t"]).astype(np.float64)
+    unusual = gap > np.median(gap) + VAGUE_GAP * (gap.std() + 1e-9)
+    return (found[f"{prefix}t2i_rank"] > VAGUE_RANK) & unusual & (gap > 0)
 
 
 def repeated(pairs: Pairs, found: Signals) -> np.ndarray:

@@ -48,7 +48,6 @@ class Plan:
     device: torch.device
     seed: int
     settings: dict[str, Any]  # arguments of the recipe
-    threads: int = 1
 
     @property
     def recipe(self) -> Recipe:
@@ -61,7 +60,9 @@ def quick_settings(rows: int, device: torch.device) -> dict[str, Any]:
     small = device.type == "cpu" or rows < 2000
     base = dict(SMALL if small else LARGE)
     steps = max(1, -(-rows // base["batch"]))
-    base["epochs"] = int(min(max(base["epochs"], STEPS // steps), max(4, MOST_STEPS[device.type] // steps), 40))
+    base["epochs"] = int(
+        min(max(base["epochs"], STEPS // steps), max(4, MOST_STEPS.get(device.type, 1500) // steps), 40)
+    )
     named = {"preset": "dual", "loss": "gce", "select": "last", "validate_every": 1000, **base}
     return arguments(method("vse_infty"), named, pairs=rows, device=device.type)[0]
 
@@ -71,9 +72,10 @@ def asked_after(epochs: int) -> list[int]:
     return sorted({round(end) for end in np.linspace(epochs // 2 + 1, epochs, ASKED)})
 
 
-def condensed(inputs: Inputs, pictures: np.ndarray, *, seed: int) -> Inputs:
-    """The same pictures through the main directions of their features: what a CPU can train on five times faster."""
+def condensed(inputs: Inputs, *, seed: int) -> Inputs:
+    """The training pictures through the main directions of their features: a CPU has a fifth of the work with these."""
     table = inputs.table
+    pictures = table.pairs.pictures_of("train")
     if table.device.type != "cpu" or len(table.images.shape) != 3 or inputs.sizes.image_dim <= 2 * DIRECTIONS:
         return inputs
     from sklearn.decomposition import PCA
@@ -107,6 +109,7 @@ class Quick(Trainer):
 
     def fit(self) -> None:
         """All epochs that are left, quietly."""
+        self.after(self)  # a run that was killed right after an epoch has not been asked about it
         try:
             while self.epoch < self.recipe.epochs:
                 self._epoch()
@@ -133,7 +136,7 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
         seed=seed,
         device=plan.device,
         precision=pick_precision("auto", plan.device),
-        after=lambda run: _ask_held(run, plan, k, seed=seed),
+        after=lambda run: _ask_held(run, plan, k),
         moved=moved,
     )
     checkpoints.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
@@ -143,10 +146,9 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
 
 
 def _without(inputs: Inputs, folds: Folds, k: int) -> Inputs:
-    """The same data with one fold set aside and the decoys' captions in their wrong places."""
+    """The same data with one fold and all its look-alikes set aside, and the decoys' captions in their wrong places."""
     pairs = inputs.table.pairs
-    outside = np.zeros(len(pairs.names), dtype=bool)
-    outside[pairs.picture[folds.rows[folds.fold == k]]] = True
+    outside = np.isin(folds.group, folds.group[pairs.picture[folds.rows[folds.fold == k]]])
     order = np.arange(len(pairs))
     order[folds.rows[folds.decoy]] = folds.wrong[folds.decoy]
     table = copy.copy(inputs.table)
@@ -173,12 +175,13 @@ def _asked(plan: Plan, k: int) -> Asked:
     return Asked(np.tile(picture[rows], 2), np.concatenate([rows, wrong]), gallery, folds.group)
 
 
-def _ask_held(run: Quick, plan: Plan, k: int, *, seed: int) -> None:
-    """After an epoch of the second half: the fold's answers, kept as a file."""
-    if run.epoch not in asked_after(run.recipe.epochs):
+def _ask_held(run: Quick, plan: Plan, k: int) -> None:
+    """After some epochs of the second half: the fold's answers, kept as a file."""
+    path = run.folder / f"held-{run.epoch:03d}.npy"
+    if run.epoch not in asked_after(run.recipe.epochs) or path.exists():
         return
     found = ask(run.result(), plan.inputs.table, _asked(plan, k))
-    checkpoints.write_array(run.folder / f"held-{run.epoch:03d}.npy", np.stack([found[name] for name in NAMES]))
+    checkpoints.write_array(path, np.stack([found[name] for name in NAMES]))
 
 
 def _leave(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:

@@ -106,10 +106,9 @@ def _gather(run: Run | None, pairs: Pairs, work: Path, options: Options) -> dict
     inputs = prepare(pool, view, device=device)
     rows, lost = _usable(pairs, audited, inputs.table.broken)
     folds = divide(pairs, rows, look_alikes(pairs), count=options.folds, seed=options.seed)
-    given = quick_settings(len(rows), device) | (options.overrides or {})
-    plan = Plan(
-        condensed(inputs, np.unique(pairs.picture[rows]), seed=options.seed), folds, device, options.seed, given
-    )
+    given = quick_settings(inputs.sizes.pairs, device) | (options.overrides or {})
+    lean = condensed(inputs, seed=options.seed) if options.quick else inputs
+    plan = Plan(lean, folds, device, options.seed, given)
     found = {"rows": rows, "fold": folds.fold, "decoy": folds.decoy, "lost": lost, "group": folds.group}
     found |= {"wrong": np.searchsorted(rows, folds.wrong), "picture": pairs.picture[rows]}
     found |= {f"free_{name}": value for name, value in _free(plan, inputs.table).items()}

@@ -181,16 +181,20 @@ def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for everything the demo makes.")] = Path("demo"),
     pictures: Annotated[int, typer.Option(help="How many scenes to draw.")] = 2000,
     seed: Seed = 0,
+    serve: Annotated[bool, typer.Option("--serve", help="End with the page, until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The page's port; another if it is taken.")] = 8000,
     json: Json = False,
 ) -> None:
-    """Draw scenes, break 30% of their training pairs, train on them and measure.
+    """Draw scenes, break 30% of their training pairs, train, measure, audit, index; --serve shows the page.
 
-    Example: matchlight demo -o demo
+    Example: matchlight demo -o demo --serve
     """
-    from matchlight.demo import run_demo
+    from matchlight.demo import run_demo, serve_demo
 
     report = run_demo(out, pictures=pictures, seed=seed)
     emit(report) if json else _print(report["test"])
+    if serve:
+        serve_demo(report, port=port)
 
 
 def import_(

@@ -4,8 +4,9 @@
 pictures, all captions without their padding), works in blocks under a byte budget and gives the same numbers for any
 budget. They score only: whatever needs a gradient is not for them. In reading order: `packed` (captions without
 padding), `plain` (what is computed, in PyTorch), `products` (the one nothing spares), `attended` (Triton, behind
-it), `fused` (its launches), `vectors` (Triton: similarity vectors, graph steps), `reasoning` (its launches), `heads`,
-`trust` (may a kernel be used here?), `scores` (the three functions).
+it), `fused` (its launches), `compiled` (numba: the same on a CPU), `lanes` (its tiles), `vectors` (Triton: similarity
+vectors, graph steps), `reasoning` (its launches), `heads`, `trust` (may a kernel be used here?), `scores` (the three
+functions).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from matchlight.kernels.packed import Packed, pack
 from matchlight.kernels.plain import NORMS
 from matchlight.kernels.reasoning import Captions, Pictures
 from matchlight.kernels.scores import attended_scores, attended_sets, saf_scores, sgr_scores
-from matchlight.kernels.trust import usable
+from matchlight.kernels.trust import usable, usable_on_cpu
 
 __all__ = [
     "NORMS",
@@ -27,4 +28,5 @@ __all__ = [
     "saf_scores",
     "sgr_scores",
     "usable",
+    "usable_on_cpu",
 ]

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import Embedding
-from matchlight.kernels import fused, plain, reasoning
+from matchlight.kernels import fused, lanes, plain, reasoning
 from matchlight.kernels.heads import Filtering, Reasoning, Step
 from matchlight.kernels.packed import pack
 from matchlight.kernels.reasoning import Captions, Head, Pictures
-from matchlight.kernels.trust import give_up, usable
+from matchlight.kernels.trust import give_up, usable, usable_on_cpu
 
 
 def _room(device: torch.device, asked: int | None) -> int:
@@ -49,15 +49,19 @@ def attended_scores(
     if len(regions) == 0 or len(offsets) == 1:
         return regions.new_zeros(len(regions), len(offsets) - 1, dtype=torch.float32)
 
+    on_cpu = usable_on_cpu(regions, words) and len(offsets) > lanes.LANES
+
     def run(quick: bool) -> Tensor:
-        score: Callable[..., Tensor] = fused.attended_scores if quick else plain.attended_scores
+        fast = lanes.attended_scores if on_cpu else fused.attended_scores
+        score: Callable[..., Tensor] = fast if quick else plain.attended_scores
         return score(
             regions, region_mask, words, offsets, direction=direction, temperature=temperature, norm=norm,
             aggregate=aggregate, lse=lse, gate=gate, precision=precision, budget=_room(regions.device, budget),
         )  # fmt: skip
 
     fits = fused.fits(regions.shape[1], int(offsets.diff().max()))
-    return _either("attended", run, regions, fits and usable(regions, words))
+    family = "compiled" if on_cpu else "attended"
+    return _either(family, run, regions, on_cpu or (fits and usable(regions, words)))
 
 
 def _either(family: str, run: Callable[[bool], Tensor], where: Tensor, quick: bool) -> Tensor:

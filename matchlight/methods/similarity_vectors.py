@@ -175,7 +175,7 @@ class SimilarityVectors(Similarity):
 
     def fused(self) -> dict[str, Any] | None:
         """The kernels' settings outside training, where half precision will do; None elsewhere."""
-        rounded = torch.get_float32_matmul_precision() != "highest" and self.local.weight.is_cuda
+        rounded = torch.get_float32_matmul_precision() != "highest"
         return {"temperature": self.temperature} if rounded and not self.training else None
 
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:

@@ -63,9 +63,18 @@ class Queue:
         return [one for one in chosen if state == "all" or (one.row in decided) == (state == "done")]
 
     def histogram(self) -> dict[str, Any]:
-        """How many pairs have which score; the mixture the audit fitted, where it wrote that down."""
+        """How many pairs have which score, and how many of those the audit's mixture takes for wrong.
+
+        A score is the probability of being right, so the wrong ones of a bar are the sum of what is missing to one.
+        """
         counts, edges = np.histogram(self.scores, BARS, (0.0, 1.0))
-        return {"edges": edges.round(4).tolist(), "counts": counts.tolist(), "threshold": self.threshold}
+        wrong, _ = np.histogram(self.scores, BARS, (0.0, 1.0), weights=1 - self.scores)
+        return {
+            "edges": edges.round(4).tolist(),
+            "counts": counts.tolist(),
+            "wrong": wrong.round(2).tolist(),
+            "threshold": self.threshold,
+        }
 
     def counts(self) -> dict[str, int]:
         """Decisions of each kind."""

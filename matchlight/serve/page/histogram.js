@@ -10,15 +10,17 @@ function shape(tag, named, text) {
   return node;
 }
 
-export function histogram({edges, counts}, threshold, moved, settled) {
+export function histogram({edges, counts, wrong}, threshold, moved, settled) {
   const most = Math.max(1, ...counts.map(Math.sqrt)), step = WIDE / counts.length;
   const svg = shape('svg', {viewBox: `0 0 ${WIDE} ${HIGH}`, class: 'histogram', tabindex: 0, role: 'slider',
     'aria-label': 'Review pairs that score up to', 'aria-valuemin': 0, 'aria-valuemax': 1});
   const bars = counts.map((count, k) => shape('rect', {x: k * step + 0.5, width: step - 1,
     y: HIGH - LOW - (HIGH - LOW - 8) * Math.sqrt(count) / most, height: (HIGH - LOW - 8) * Math.sqrt(count) / most}));
+  const high = value => HIGH - LOW - (HIGH - LOW - 8) * Math.sqrt(value) / most;
+  const line = shape('polyline', {class: 'wrong', points: wrong.map((value, k) => `${((k + 0.5) * step).toFixed(1)},${high(value).toFixed(1)}`).join(' ')});
   const mark = shape('line', {y1: 0, y2: HIGH - LOW, class: 'mark'});
   const grip = shape('circle', {cy: 8, r: 7, class: 'grip'});
-  svg.append(...bars, mark, grip, shape('text', {x: 0, y: HIGH - 4}, 'surely wrong'),
+  svg.append(...bars, line, mark, grip, shape('text', {x: 0, y: HIGH - 4}, 'surely wrong'),
     shape('text', {x: WIDE, y: HIGH - 4, 'text-anchor': 'end'}, 'surely right'));
   const below = value => counts.reduce((sum, count, k) => sum + (edges[k + 1] <= value + 1e-9 ? count
     : edges[k] >= value ? 0 : count * (value - edges[k]) / (edges[k + 1] - edges[k])), 0);

@@ -62,7 +62,7 @@ function frame() {
         make('div', {id: 'done'}),
         make('div', {class: 'queue', id: 'queue', 'aria-label': 'Queue'}),
         make('details', {open: matchMedia('(min-width: 900px)').matches},
-          make('summary', {}, 'Where to draw the line'), make('p', {class: 'soft'}, told), chart, count),
+          make('summary', {}, 'Where to draw the line'), make('p', {class: 'soft'}, told, ' Bars are pairs, the line those it takes for wrong.'), chart, count),
         make('div', {class: 'row'}, make('a', {class: 'button', href: '/api/review/decisions.csv', download: 'decisions.csv'}, 'Export decisions (CSV)')),
         make('p', {class: 'soft'}, 'A cleaned copy of the data: ', make('code', {}, 'matchlight data apply AUDIT -o DIR --decisions decisions.csv')))));
 }
@@ -97,7 +97,7 @@ function suggested(pair) {
 }
 
 const reasons = {
-  mismatched: 'The models that never saw this pair think the caption belongs to another picture.',
+  mismatched: 'To the models, this caption belongs to another picture.',
   'near-duplicate': 'The same picture or the same words are there already.',
   'caption fits many pictures': 'The caption is true of many pictures: vague rather than wrong.',
   unreadable: 'The picture could not be read.',
