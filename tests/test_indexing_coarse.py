@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
 from matchlight.evaluation import split_scores
 from matchlight.indexing import Index, distil
@@ -58,6 +60,14 @@ def test_distilled_vectors_propose_what_plain_ones_cannot(tmp_path: Path, monkey
     assert found["distilled"] < 120 < 300 < found["plain"]
 
 
+def test_ranks_become_normal_deviates_whatever_the_scores_are() -> None:
+    squeezed = torch.tensor([[0.9991, 0.9999, 0.9990, 0.9998]])
+    wide = torch.tensor([[-3.0, 80.0, -900.0, 7.0]])
+    wanted = torch.tensor([[-0.3186, 1.1503, -1.1503, 0.3186]])  # the normal deviates of 3/8, 7/8, 1/8, 5/8
+    torch.testing.assert_close(distil.deviates(squeezed), wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(distil.deviates(wide), wanted, atol=1e-4, rtol=0)
+
+
 def test_a_distilled_index_keeps_its_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distil, "STEPS", 20)
     monkeypatch.setattr(distil, "SECONDS", 0.1)
@@ -86,3 +96,15 @@ def test_questions_are_padded_as_captions_were_where_a_model_depends_on_it(tmp_p
 
 def test_the_usual_padding_is_the_median_over_batches() -> None:
     assert usual_padding(np.array([3, 9, 4, 5, 6, 2, 7]), 2) == 6  # batches pad to 9, 5, 6, 7: between 6 and 7, cut
+
+
+# ---- by the clock ----------------------------------------------------------------------------------------------------
+
+
+def test_bench_search_tells_both_times_and_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "search", "--items", "300", "--dim", "16", "--json"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert (line["items"], line["vectors"], line["engine"]) == (300, 1200, "flat")
+    assert line["recall"] >= 0.98
+    assert line["candidates"] < 300
+    assert line["ratio"] == pytest.approx(line["exact_milliseconds"]["p50"] / line["milliseconds"]["p50"], rel=0.2)

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from matchlight.core import BadInput  # noqa: E402
 from matchlight.serve import create  # noqa: E402
-from matchlight.serve.guards import Limits  # noqa: E402
 from matchlight.serve.narrow import contains  # noqa: E402
+from matchlight.serve.rules import Limits  # noqa: E402
 
 AT = "http://127.0.0.1:8000"
 

@@ -17,7 +17,8 @@ from starlette.testclient import TestClient  # noqa: E402
 from matchlight.cli import main  # noqa: E402
 from matchlight.core import BadInput  # noqa: E402
 from matchlight.serve import create  # noqa: E402
-from matchlight.serve.guards import HEADERS, Limits, Rules, host_name  # noqa: E402
+from matchlight.serve.guards import HEADERS  # noqa: E402
+from matchlight.serve.rules import Limits, Rules, host_name  # noqa: E402
 
 AT, TOKEN = "http://127.0.0.1:8000", "a-long-enough-word"
 

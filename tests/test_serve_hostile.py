@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient  # noqa: E402
 
 from matchlight.serve import create  # noqa: E402
-from matchlight.serve.guards import Limits  # noqa: E402
+from matchlight.serve.rules import Limits  # noqa: E402
 
 AT = "http://127.0.0.1:8000"
 LIMITS = Limits(upload_bytes=300_000, upload_pixels=1_000_000, body_bytes=8_000, body_seconds=5)

@@ -34,7 +34,7 @@ def serve(
     require()
     from matchlight.console import say
     from matchlight.serve import create, server
-    from matchlight.serve.guards import Limits, Rules
+    from matchlight.serve.rules import Limits, Rules
 
     Rules.of(host, token)  # what is refused is refused before anything slow is loaded
     sock = server.bound(host, port)

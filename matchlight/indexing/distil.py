@@ -1,16 +1,17 @@
-"""Vectors that propose, learned from the model's own scores: two small maps, one a side, trained in under a minute.
+"""Vectors that propose, learned from the model's own scores: two small maps, one a side, trained in about a minute.
 
 A cross-attention model has no vector whose inner products come near its scores. Here a picture's set is pooled (mean
 and largest value of its vectors, and its vector of the whole where it has one) and mapped to one vector, a caption's
-likewise, and the two maps learn to order candidates as the model does: the model's scores of blocks of pictures and
-captions, random ones and such as the maps themselves confuse, become distributions over each row and column, and the
-maps are trained towards them (KL divergence).
+likewise, by a linear layer and one hidden layer beside it. The two maps learn to order candidates as the model does:
+the model scores blocks of pictures and captions, most of them random, some of them such as the maps themselves confuse;
+scores become ranks, ranks normal deviates, these a distribution over each row and column, and the maps are trained
+towards it (KL divergence). Ranks, because some models' scores are squeezed into a corner and others' are not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,17 @@ from matchlight.core import IMAGE, TEXT, Embedding, Embeddings
 from matchlight.evaluation import products_in
 from matchlight.indexing.coarse import BLOCK
 from matchlight.indexing.searching import Searcher
-from matchlight.indexing.vectors import Sets
 from matchlight.layers import masked_mean
 from matchlight.similarity import parts_of, score_all
 
-DIM = 256
-SIDE = 384  # pictures and captions of a block
-SECONDS = 25.0  # for the model's scores of all blocks, and about as much for training
-BLOCKS = (6, 48)  # at least, at most
-STEPS, RATE, SHARP = 500, 2e-3, 4.0
+DIM, HIDDEN = 256, 512
+SIDE = 192  # pictures and captions of a block
+BLOCKS = (6, 160)  # at least, at most: as many as show every pair twice
+HARD = 1 / 6  # of the blocks are around what the maps confuse
+SECONDS = 120.0  # of all cores together, for the model's scores of all blocks
+STEPS, RATE, SHARP = 1000, 2e-3, 2.0
+
+Block = tuple[Tensor, Tensor, Tensor]  # places of pictures, of captions, and the model's scores of all pairs
 
 
 def pooled(embedding: Embeddings) -> Tensor:
@@ -60,10 +63,12 @@ class Map(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, inside: int, dim: int):
+    def __init__(self, inside: int, dim: int, hidden: int = HIDDEN):
         super().__init__()
         self.linear = nn.Linear(inside, dim)
+        self.first, self.second = nn.Linear(inside, hidden), nn.Linear(hidden, dim)
         nn.init.orthogonal_(self.linear.weight)
+        nn.init.zeros_(self.second.weight)
         self.register_buffer("mean", torch.zeros(inside))
         self.register_buffer("scale", torch.ones(inside))
 
@@ -74,7 +79,8 @@ class Map(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, dim)."""
-        return F.normalize(self.linear((x - self.mean) * self.scale), dim=-1)
+        x = (x - self.mean) * self.scale
+        return F.normalize(self.linear(x) + self.second(F.gelu(self.first(x))), dim=-1)
 
 
 class Distilled:
@@ -102,7 +108,7 @@ class Distilled:
         maps = nn.ModuleDict()
         for side in (IMAGE, TEXT):
             dim, inside = state[f"{side}.linear.weight"].shape
-            maps[side] = Map(inside, dim)
+            maps[side] = Map(inside, dim, len(state[f"{side}.first.weight"]))
         maps.load_state_dict(state)
         return Distilled(maps)
 
@@ -113,9 +119,9 @@ def all_pooled(searcher: Searcher, side: str) -> Tensor:
     return torch.cat([pooled(part).half() for _, part in searcher.sides[side].sets.blocks(BLOCK)])
 
 
-def distilled(searcher: Searcher, *, seed: int, seconds: float = SECONDS) -> Distilled:
+def distilled(searcher: Searcher, *, seed: int, seconds: float | None = None) -> Distilled:
     """Learn the two maps from the model's scores."""
-    torch_state = torch.random.get_rng_state()
+    before = torch.random.get_rng_state()
     torch.manual_seed(seed)
     try:
         values = {side: all_pooled(searcher, side) for side in (IMAGE, TEXT)}
@@ -125,77 +131,87 @@ def distilled(searcher: Searcher, *, seed: int, seconds: float = SECONDS) -> Dis
             one = maps[side]
             assert isinstance(one, Map)
             one.settle(value[:: max(1, len(value) // 4096)].float())
-        rng = np.random.default_rng(seed)
-        blocks: list[tuple[Tensor, Tensor, Tensor]] = []
-        for share in (0.5, 1.0):  # half of the blocks at random; the other half as the maps confuse them by then
-            _learn(
-                maps, values, blocks := [*blocks, *_blocks(searcher, maps, values, rng, seconds / 2, hard=share > 0.5)]
-            )
+        ask = Asking(searcher, maps, values, np.random.default_rng(seed), SECONDS if seconds is None else seconds)
+        blocks = ask.blocks(hard=False)
+        _learn(maps, values, blocks, steps=STEPS // 3)
+        _learn(maps, values, [*blocks, *ask.blocks(hard=True)], steps=STEPS)
     finally:
-        torch.random.set_rng_state(torch_state)
+        torch.random.set_rng_state(before)
     return Distilled(maps)
 
 
-def _blocks(
-    searcher: Searcher,
-    maps: nn.ModuleDict,
-    values: dict[str, Tensor],
-    rng: np.random.Generator,
-    seconds: float,
-    *,
-    hard: bool,
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """(pictures, captions, their scores) for as long as there is time, within limits."""
-    began = time.monotonic()
-    sets = {side: own.sets for side, own in searcher.sides.items()}
-    most = BLOCKS[1] // 2
-    for number in track(range(most), "asking the model"):
-        if number >= BLOCKS[0] // 2 and time.monotonic() - began > seconds:
-            break
-        places = _near(maps, values, rng) if hard else _random(sets, rng)
-        images, texts = (sets[side].take(np.sort(place)) for side, place in zip((IMAGE, TEXT), places, strict=True))
-        with products_in("fp32", searcher.device):
-            scores = score_all(searcher.matcher, images, texts, device=searcher.device)
-        yield torch.from_numpy(np.sort(places[0])), torch.from_numpy(np.sort(places[1])), torch.from_numpy(scores)
+@dataclass
+class Asking:
+    """Blocks of pictures and captions with the model's scores of them."""
+
+    searcher: Searcher
+    maps: nn.ModuleDict
+    values: dict[str, Tensor]
+    rng: np.random.Generator
+    seconds: float
+
+    def blocks(self, *, hard: bool) -> list[Block]:
+        """As many as are worth it, for as long as there is time."""
+        share = HARD if hard else 1 - HARD
+        every = len(self.values[IMAGE]) * len(self.values[TEXT])
+        count = max(1, round(share * min(max(2 * every // SIDE**2, BLOCKS[0]), BLOCKS[1])))
+        began, out = time.process_time(), []
+        for number in track(range(count), "asking the model"):
+            if number >= share * BLOCKS[0] and time.process_time() - began > share * self.seconds:
+                break
+            out.append(self._scored(*(self._near() if hard else self._random())))
+        return out
+
+    def _scored(self, images: np.ndarray, texts: np.ndarray) -> Block:
+        images, texts = np.sort(images), np.sort(texts)
+        sides = self.searcher.sides
+        with products_in("fp32", self.searcher.device):
+            sets = sides[IMAGE].sets.take(images), sides[TEXT].sets.take(texts)
+            scores = score_all(self.searcher.matcher, *sets, device=self.searcher.device)
+        return torch.from_numpy(images), torch.from_numpy(texts), torch.from_numpy(scores)
+
+    def _random(self) -> list[np.ndarray]:
+        counts = [len(self.values[side]) for side in (IMAGE, TEXT)]
+        return [self.rng.choice(count, min(SIDE, count), replace=False) for count in counts]
+
+    @torch.inference_mode()
+    def _near(self) -> list[np.ndarray]:
+        """Pictures and captions around a few captions drawn at random: what the maps, as they are, find alike."""
+        values = self.values
+        seeds = self.rng.choice(len(values[TEXT]), min(4, len(values[TEXT])), replace=False)
+        asked, found = self.maps[TEXT](values[TEXT][seeds].float()), []
+        for side in (IMAGE, TEXT):
+            parts = torch.split(values[side], 8192)
+            score = torch.cat([self.maps[side](part.float()) @ asked.T for part in parts]).amax(1)
+            found.append(score.topk(min(SIDE, len(score))).indices.numpy())
+        return found
 
 
-def _random(sets: dict[str, Sets], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    counts = [len(sets[side]) for side in (IMAGE, TEXT)]
-    images, texts = (rng.choice(count, min(SIDE, count), replace=False) for count in counts)
-    return images, texts
-
-
-@torch.inference_mode()
-def _near(maps: nn.ModuleDict, values: dict[str, Tensor], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures and captions around a few captions drawn at random: what the maps, as they are, find alike."""
-    seeds = rng.choice(len(values[TEXT]), min(4, len(values[TEXT])), replace=False)
-    asked = maps[TEXT](values[TEXT][seeds].float())
-    found = []
-    for side in (IMAGE, TEXT):
-        value = values[side]
-        score = torch.cat([maps[side](part.float()) @ asked.T for part in torch.split(value, 8192)]).amax(1)
-        found.append(score.topk(min(SIDE, len(value))).indices.numpy())
-    return found[0], found[1]
-
-
-def _learn(maps: nn.ModuleDict, values: dict[str, Tensor], blocks: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+def _learn(maps: nn.ModuleDict, values: dict[str, Tensor], blocks: list[Block], *, steps: int) -> None:
     """Some hundred steps over the blocks, the rate falling to nothing."""
     heat = nn.Parameter(torch.tensor(3.0))  # log of what inner products are multiplied with
     optimiser = torch.optim.AdamW([*maps.parameters(), heat], lr=RATE, weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-    maps.train()
-    order = torch.randint(len(blocks), (STEPS,), generator=torch.Generator().manual_seed(0)).tolist()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, steps))
+    wanted = [(deviates(scores), deviates(scores.T)) for _, _, scores in blocks]
+    order = torch.randint(len(blocks), (steps,), generator=torch.Generator().manual_seed(0)).tolist()
     for number in track(order, "distilling"):
-        images, texts, scores = blocks[number]
+        images, texts, _ = blocks[number]
         product = maps[IMAGE](values[IMAGE][images].float()) @ maps[TEXT](values[TEXT][texts].float()).T
-        loss = _apart(product * heat.exp(), scores) + _apart(product.T * heat.exp(), scores.T)
+        product = product * heat.exp()
+        loss = _apart(product, wanted[number][0]) + _apart(product.T, wanted[number][1])
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
 
 
+def deviates(scores: Tensor) -> Tensor:
+    """Each row's ranks as normal deviates: the median 0, the best of 192 about 2.8."""
+    rank = scores.argsort(1).argsort(1).float()
+    out: Tensor = torch.special.ndtri((rank + 0.5) / scores.shape[1])
+    return out
+
+
 def _apart(found: Tensor, wanted: Tensor) -> Tensor:
-    """KL divergence of rows: scores at mean 0 and deviation 1, sharpened, against the maps' products."""
-    standard = (wanted - wanted.mean(1, keepdim=True)) / wanted.std(1, keepdim=True).clamp(min=1e-6)
-    return F.kl_div(found.log_softmax(1), (SHARP * standard).log_softmax(1), reduction="batchmean", log_target=True)
+    """KL divergence of rows: sharpened deviates against the maps' products."""
+    return F.kl_div(found.log_softmax(1), (SHARP * wanted).log_softmax(1), reduction="batchmean", log_target=True)

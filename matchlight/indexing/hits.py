@@ -29,9 +29,16 @@ class Results:
     total: int = 0  # items that passed the filter
     exact: bool = False
     unknown: list[str] = field(default_factory=list)  # words of the question that the model does not know
+    reading: float = 0.0  # of the milliseconds: what the model took to read the question
 
     def plain(self) -> dict[str, Any]:
         """The JSON object of `matchlight search --json`."""
         results = [asdict(hit) for hit in self.hits]
-        more = {"scored": self.scored, "total": self.total, "exact": self.exact, "unknown": self.unknown}
+        more: dict[str, Any] = {
+            "scored": self.scored,
+            "total": self.total,
+            "exact": self.exact,
+            "unknown": self.unknown,
+        }
+        more["reading"] = self.reading
         return {"query": self.query, "results": results, "milliseconds": self.milliseconds, **more}

@@ -21,7 +21,6 @@ from matchlight.indexing.shards import tell_slots
 from matchlight.pairs import Pairs
 from matchlight.processes import rank
 from matchlight.runs import Run
-from matchlight.text import tokenize
 
 SIDES = (IMAGE, TEXT)
 
@@ -129,6 +128,7 @@ class Index:
         else:
             assert image is not None
             query = self.asker.picture(image)
+        read = time.perf_counter()
         passing = self._passing(where, wanted)
         places, scores, scored = self.searcher.top(
             query, given, wanted, top=top, candidates=candidates, passing=passing, exact=exact
@@ -136,8 +136,8 @@ class Index:
         hits = self._hits(places, scores, wanted, words)
         total = self._count(wanted) if passing is None else int(passing.sum())
         name = words if words is not None else image if isinstance(image, str) else "picture"
-        spent = 1000 * (time.perf_counter() - began)
-        return Results(str(name), hits, round(spent, 3), scored, total, scored == total, unknown)
+        spent, reading = (round(1000 * (until - began), 3) for until in (time.perf_counter(), read))
+        return Results(str(name), hits, spent, scored, total, scored == total, unknown, reading)
 
     def _passing(self, where: Where | None, wanted: str) -> np.ndarray | None:
         keep = self.catalogue.passing(where)
@@ -161,14 +161,14 @@ class Index:
 
     def _best_captions(self, pictures: np.ndarray, asked: str | None) -> np.ndarray:
         """A caption of each picture: the one that shares most words with the question, else the first; -1 for none."""
-        words = set(tokenize(asked)) if asked else set()
+        words = set(asked.lower().split()) if asked else set()
         return np.array([self._best_caption(int(picture), words) for picture in pictures], dtype=np.int64)
 
     def _best_caption(self, picture: int, words: set[str]) -> int:
         own: list[int] = self.catalogue.captions_of(picture).tolist()
         if len(own) < 2 or not words:
             return own[0] if own else -1
-        found = [set(tokenize(self.catalogue.caption(k))) for k in own]
+        found = [set(self.catalogue.caption(k).lower().split()) for k in own]
         return own[int(np.argmax([len(words & one) / max(1, len(words | one)) for one in found]))]
 
     def neighbours(self, id: int, top: int = 10) -> list[Hit]:

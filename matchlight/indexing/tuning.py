@@ -22,7 +22,8 @@ from matchlight.similarity import score_all
 TOP = 10
 PAIRS = 2_000_000  # pairs scored to measure one side
 FEWEST, MOST = 24, 256  # questions
-STEP = 2**0.5
+CUTS = 3  # a doubling that was enough is halved so often, in search of less
+SPARE = 1.1  # more than what was found to be enough: other questions are others
 
 
 @dataclass
@@ -88,7 +89,7 @@ def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) ->
 
 
 def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | None = None) -> Measured:
-    """The number of candidates that reaches the target, one step to spare; or the recall of a number that was given."""
+    """The number of candidates that reaches the target and a little more; or the recall of a number that was given."""
     rows = searcher.proposer.rows(truth.queries, truth.given)
     total = len(searcher.sides[truth.wanted].sets)
 
@@ -101,10 +102,13 @@ def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | N
 
     if candidates is not None:
         return tried(candidates)
-    count = min(TOP, total)
-    while count < total and tried(count).recall < target:
-        count = min(total, int(np.ceil(count * STEP)))
-    return tried(min(total, int(np.ceil(count * STEP))))
+    low = high = min(TOP, total)
+    while high < total and tried(high).recall < target:
+        low, high = high, min(total, 2 * high)
+    for _ in range(CUTS if high > low else 0):
+        middle = round((low * high) ** 0.5)
+        low, high = (low, middle) if tried(middle).recall >= target else (middle, high)
+    return tried(min(total, int(np.ceil(SPARE * high))))
 
 
 def _recall(searcher: Searcher, truth: Truth, lists: tuple[np.ndarray, np.ndarray], count: int, merge: str) -> float:

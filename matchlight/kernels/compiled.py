@@ -123,8 +123,8 @@ def join(dot, square, size, real, aggregate, sharp, out):
     for q in range(len(dot) // lanes):
         for k in range(lanes):
             c = q * lanes + k
-            norm = np.sqrt(max(square[c], F(0))) * size[c]
-            x = dot[c] / norm if norm > EPS else F(0)
+            norm = np.sqrt(F(0) if square[c] < 0 else square[c]) * size[c]
+            x = F(0) if norm <= EPS else dot[c] / norm  # what is no number stays none
             if aggregate == MAX:
                 out[k] = x if real[c] > 0 and x > out[k] else out[k]
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from starlette.responses import JSONResponse, Response
 from matchlight import __version__
 from matchlight.core import BadInput
 from matchlight.serve import overview, pages, reviewing, searching
-from matchlight.serve.guards import Guard, Limits, Rules
+from matchlight.serve.guards import Guard
 from matchlight.serve.holder import Holder
 from matchlight.serve.metrics import Metrics
 from matchlight.serve.queue import Queue
+from matchlight.serve.rules import Limits, Rules
 from matchlight.serve.site import Site
 from matchlight.serve.work import Work
 
@@ -75,7 +77,7 @@ def _load(path: Path) -> Any:
 def _lifespan(site: Site, watch: float) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(site.holder.watch(watch))
+        watching = asyncio.create_task(site.holder.watch(watch, partial(overview.warm, site)))
         try:
             yield
         finally:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import json
-import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,12 +21,11 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from matchlight.core import BadInput
 from matchlight.serve.metrics import Metrics
+from matchlight.serve.rules import Limits, Rules
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/api/health", "/page/style.css", "/page/flame.svg")  # answered without a token: they say nothing of the data
-SHORTEST = 8  # letters of a token
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -39,75 +36,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request, and all of them together, may use."""
-
-    upload_bytes: int = 12_000_000
-    upload_pixels: int = 40_000_000
-    body_bytes: int = 64_000  # of anything but an upload
-    body_seconds: float = 20.0  # to send a body
-    seconds: float = 60.0  # to wait for an answer
-    workers: int = 2  # questions to the model at once
-    waiting: int = 256  # questions that may wait for their turn; the next is told to come back
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which names are ours, and the token if there is one."""
-
-    names: frozenset[str]
-    any_address: bool = False  # bound to every address: any that is a number is ours
-    token: str | None = None
-    limits: Limits = Limits()
-
-    @staticmethod
-    def of(host: str, token: str | None, more: Iterable[str] = (), limits: Limits | None = None) -> Rules:
-        """The rules for a bound address; one that others can reach needs a token."""
-        local = is_local(host)
-        if not local and not token:
-            raise BadInput(
-                f"--host {host} can be reached from other machines and needs a token: --token WORD or "
-                "MATCHLIGHT_TOKEN=WORD (python -c 'import secrets; print(secrets.token_hex(16))' makes one)"
-            )
-        if token is not None and (len(token) < SHORTEST or not token.isascii() or not token.isprintable()):
-            raise BadInput(f"the token must be at least {SHORTEST} plain letters and digits")
-        names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in more)}
-        if not local:
-            names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-        wild = _number(host) is not None and not local and ipaddress.ip_address(host).is_unspecified
-        return Rules(frozenset(names), wild, token, limits or Limits())
-
-    def knows(self, host: str) -> bool:
-        """True if a Host header names this server; the port may differ (a tunnel, a proxy)."""
-        name = host_name(host)
-        return name is not None and (name in self.names or (self.any_address and _number(name) is not None))
-
-
-def is_local(host: str) -> bool:
-    """True for an address that only this machine can reach."""
-    number = _number(host)
-    return host.lower() == "localhost" if number is None else number.is_loopback
-
-
-def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
-
-
-def host_name(host: str) -> str | None:
-    """The name in a Host header without its port; None for what is no such header."""
-    try:
-        parts = urlsplit(f"//{host}")
-        parts.port  # noqa: B018  (raises on a port that is none)
-    except ValueError:
-        return None
-    plain = parts.hostname and not parts.path and not parts.query and not parts.fragment and parts.username is None
-    return parts.hostname.rstrip(".") if plain and parts.hostname else None
 
 
 @dataclass(frozen=True)

@@ -86,11 +86,13 @@ class Holder:
             _close(old.index)
         return True
 
-    async def watch(self, seconds: float) -> None:
-        """Look for a new index every so often, for ever."""
+    async def watch(self, seconds: float, warm: Callable[[], None]) -> None:
+        """Warm up, then look for a new index every so often, for ever."""
+        await asyncio.to_thread(warm)
         while True:
             await asyncio.sleep(seconds)
-            await asyncio.to_thread(self.reload)
+            if await asyncio.to_thread(self.reload):
+                await asyncio.to_thread(warm)
 
     def close(self) -> None:
         """Close the index once nobody uses it."""

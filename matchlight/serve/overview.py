@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from matchlight.core import BadInput
 from matchlight.serve import answers
 from matchlight.serve.holder import Held
 from matchlight.serve.searching import PROBLEMS
-from matchlight.serve.site import Site, ids
+from matchlight.serve.site import Site, ids, places
 
 COLOURS = 12  # labels that get a colour of their own on the map; the rest share one
 FULL = 65535
@@ -69,6 +70,17 @@ def _about(site: Site, held: Held) -> dict[str, Any]:
         "limits": {"upload_bytes": limits.upload_bytes, "upload_pixels": limits.upload_pixels},
         "number": held.number,
     }
+
+
+def warm(site: Site) -> None:
+    """Work out before the first visitor what every visitor asks for; what fails here is told when it is asked for."""
+    with site.holder.use() as held, suppress(Exception):
+        filters(site, held)
+        if site.queue is not None:
+            places(held)
+        if held.index.map is not None:
+            _map(site, held)
+        held.index.search("a", top=1)
 
 
 def _metrics(index: Any) -> dict[str, Any] | None:

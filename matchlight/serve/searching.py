@@ -30,6 +30,7 @@ def router(site: Site) -> APIRouter:
     routes = APIRouter(responses=PROBLEMS)
     _search(routes, site)
     _items(routes, site)
+    _around(routes, site)
     return routes
 
 
@@ -99,6 +100,8 @@ def _items(routes: APIRouter, site: Site) -> None:
             raise HTTPException(422, "say which words to explain: q is empty")
         return await site.ask(lambda held: _explained(held, id, q))
 
+
+def _around(routes: APIRouter, site: Site) -> None:
     @routes.get("/api/items/{id}/neighbours", response_model=answers.Neighbours)
     async def neighbours(id: Id, top: Top = 12) -> dict[str, Any]:
         """Pictures that resemble this one."""

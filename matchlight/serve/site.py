@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from matchlight.serve.guards import Limits
 from matchlight.serve.holder import Held, Holder
 from matchlight.serve.metrics import Metrics
 from matchlight.serve.queue import Queue
+from matchlight.serve.rules import Limits
 from matchlight.serve.work import Work
 
 T = TypeVar("T")

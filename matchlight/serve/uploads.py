@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from matchlight.formats.decoding import decode
 from matchlight.pairs import BadPicture
-from matchlight.serve.guards import Limits
+from matchlight.serve.rules import Limits
 
 if TYPE_CHECKING:
     from PIL import Image

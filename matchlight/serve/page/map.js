@@ -47,7 +47,7 @@ function paint() {
   const pen = canvas.getContext('2d'), size = scale(canvas), seen = [];
   const image = pen.createImageData(canvas.width, canvas.height), dots = new Uint32Array(image.data.buffer);
   const colour = data.colours[way], tints = (colour ? colour.names : ['']).map((name, k) => packed(hue(name, k)));
-  const radius = Math.max(1, Math.min(5, Math.round(size / canvas.height * Math.sqrt(900 / data.count) * 2.2 * devicePixelRatio)));
+  const radius = Math.max(1, Math.min(6, Math.round(130 / Math.sqrt(data.count) * Math.cbrt(view.zoom) * devicePixelRatio)));
   for (let k = 0; k < data.count; k++) {
     const px = (xs[k] - view.x) * size + canvas.width / 2, py = (ys[k] - view.y) * size + canvas.height / 2;
     if (px < 0 || py < 0 || px >= canvas.width || py >= canvas.height) continue;

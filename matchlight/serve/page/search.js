@@ -143,8 +143,9 @@ function typed(text, options) {
 }
 
 async function tries() {
-  const found = await get('/api/items', {count: 3}).catch(() => ({results: []}));
-  const texts = [first, ...found.results.map(hit => hit.caption).filter(text => text && text.length < 60)];
+  const found = await get('/api/items', {count: 24, seed: 7}).catch(() => ({results: []}));
+  const said = found.results.map(hit => hit.caption).filter(text => text.length > 16 && text.length < 48);
+  const texts = [...said.slice(0, 3), first];
   at('tries').replaceChildren(make('span', {class: 'soft'}, 'Try'), ...texts.map(text =>
     button(text, () => { at('q').value = text; typed(text); at('q').focus(); }, {class: 'chip try'})));
 }
