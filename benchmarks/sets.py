@@ -20,27 +20,13 @@ from typing import Any
 
 import matchlight as ml
 from matchlight.checkpoints import write_json
-from matchlight.core import Embedding
-from matchlight.encode import encode_both
 from matchlight.methods import RECIPES
-from matchlight.metrics import circular_variance
 from matchlight.noise import mismatch
 from matchlight.sets import SIMILARITIES
 
 ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES)]
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]
 MANY = [(side, name) for side in ("i2t", "t2i") for name in ("map_at_r", "r_precision")]
-
-
-def spread(run: ml.Run, pairs: ml.Pairs) -> dict[str, float | None]:
-    """Mean circular variance within the sets of the test split, by side; None where a set is one vector."""
-    inputs = run.inputs(pairs)
-    sides = encode_both(run.matcher, inputs.table, pairs.pictures_of("test"), pairs.rows("test"))
-    out: dict[str, float | None] = {}
-    for name, side in zip(("image", "text"), sides, strict=True):
-        several = isinstance(side, Embedding) and side.vectors.shape[1] > 1
-        out[name] = float(circular_variance(side.vectors, side.mask).mean()) if several else None  # type: ignore[union-attr]
-    return out
 
 
 def one(pairs: ml.Pairs, folder: Path, method: str, *, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +37,7 @@ def one(pairs: ml.Pairs, folder: Path, method: str, *, seed: int, settings: dict
     began = time.perf_counter()
     run = ml.train(method, pairs, folder, seed=seed, resume=True, **settings)
     seconds = time.perf_counter() - began
-    result = {"seconds": round(seconds, 1), **ml.evaluate(run, pairs, "test"), "spread": spread(run, pairs)}
+    result = {"seconds": round(seconds, 1), **ml.evaluate(run, pairs, "test")}
     write_json(kept, result)
     return result
 
@@ -69,7 +55,7 @@ def line(row: str, ratio: float, seed: int, r: dict[str, Any]) -> str:
     """One run."""
     recalls = "".join(f"{r[side][name]:8.1f}" for side, name in RECALLS)
     more = "".join(f"{r['many'][side][name]:11.1f}" for side, name in MANY) if "many" in r else ""
-    apart = "".join("       -" if value is None else f"{value:8.3f}" for value in r["spread"].values())
+    apart = "".join(f"{value:8.3f}" for value in r["spread"].values()) if "spread" in r else 2 * "       -"
     return f"{row:34}{ratio:6.0%}{seed:5}{r['rsum']:8.1f}{recalls}{more}{apart}{r['seconds']:9.1f}"
 
 

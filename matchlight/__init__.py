@@ -23,7 +23,7 @@ The package in the order data flows:
     encode.py       a whole table through a model; embeddings.py: vectors out
     metrics/        pure functions on scores and relevance
     protocols/      the field's evaluation protocols, one report each
-    evaluation.py   a run, or a file of scores, before the referee
+    evaluation.py   a run before the referee; referee.py: scores of any tool, and two against each other
     auditing/       which pairs are wrong, why, and what would fit better; a cleaned copy
     indexing/       search: candidates from an engine, decided by the true similarity; explanations, a map
     methods/        one file per family; recipes.py: their arguments and presets
@@ -52,16 +52,18 @@ if TYPE_CHECKING:
         Similarity,
         Sizes,
     )
-    from matchlight.evaluation import evaluate, evaluate_file
+    from matchlight.evaluation import evaluate
     from matchlight.indexing import Hit, Index, Results
     from matchlight.pairs import Labels, Pairs
+    from matchlight.referee import evaluate_file
     from matchlight.runs import Run, train
 
 _HOMES = {
     "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Phase Recipe Scores Similarity Sizes",
     "pairs": "Labels Pairs",
     "runs": "Run train",
-    "evaluation": "evaluate evaluate_file",
+    "evaluation": "evaluate",
+    "referee": "evaluate_file",
     "auditing": "Audit audit",
     "indexing": "Hit Index Results",
 }

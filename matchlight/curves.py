@@ -1,8 +1,9 @@
-"""Curves as a picture: lines against a number, panel by panel, in one SVG file that needs nothing else."""
+"""Curves as a picture: lines against a number, panel by panel, in one SVG that needs nothing else."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
@@ -10,7 +11,8 @@ from xml.sax.saxutils import escape
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("", "6 3", "2 3")
 WIDE, TALL, LEFT, TOP, BOTTOM, LEGEND, ROW = 420, 260, 62, 34, 50, 190, 18
-GREY = "#888888"
+MOST = 8  # values of x that are all written; of more, round ones
+GREY, GRID = "#888888", "#dddddd"
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,28 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(k * step, 10) for k in range(first, max(last, first + 1) + 1)]
 
 
-def draw(panels: list[Panel], *, across: str, percent: bool = True) -> str:
-    """The SVG: panels one below the other, each with its legend; `percent` writes x as percentages."""
-    names = list(dict.fromkeys(line.name for panel in panels for line in panel.lines))
+def draw(
+    panels: list[Panel], *, across: str, percent: bool = True, inline: bool = False, names: Sequence[str] = ()
+) -> str:
+    """The SVG: panels one below the other, each with its legend; `percent` writes x as percentages.
+
+    `inline` is for a page with colours of its own (light or dark): no white ground, and black is the page's ink. Lines
+    get their colours in the order of `names`, so that several pictures agree.
+    """
+    names = list(dict.fromkeys([*names, *(line.name for panel in panels for line in panel.lines)]))
     wide, down, groups = LEFT + WIDE + LEGEND, 0, []
     for panel in panels:
         inside = _panel(panel, names, across=across, percent=percent)
         groups += [f'<g transform="translate({LEFT} {down + TOP})">', *inside, "</g>"]
         down += TOP + max(TALL + BOTTOM, ROW * (len(panel.lines) + 1))  # a long legend needs room
+    told = escape("; ".join(panel.title for panel in panels), {'"': "&quot;"})
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{down}" viewBox="0 0 {wide} {down}" '
-        'font-family="system-ui, sans-serif" font-size="12">'
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{told}">'
     )
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *groups, "</svg>", ""])
+    ground = [] if inline else ['<rect width="100%" height="100%" fill="white"/>']
+    text = "\n".join([head, *ground, *groups, "</svg>", ""])
+    return text.replace('"#000000"', '"currentColor"').replace(GRID, "var(--line)") if inline else text
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class _Axes:
         return round(TALL * (1 - (value - low) / (high - low)), 1)
 
 
-def _panel(panel: Panel, names: list[str], *, across: str, percent: bool) -> list[str]:
+def _panel(panel: Panel, names: Sequence[str], *, across: str, percent: bool) -> list[str]:
     points = [point for line in panel.lines for point in line.points]
     if not points:
         return [f'<text y="-12" font-weight="600">{escape(panel.title)}: nothing measured yet</text>']
@@ -78,9 +89,9 @@ def _panel(panel: Panel, names: list[str], *, across: str, percent: bool) -> lis
     out = [f'<text y="-12" font-weight="600">{escape(panel.title)}</text>']
     for value in steps:
         y = axes.down(value)
-        out.append(f'<line x1="0" x2="{WIDE}" y1="{y}" y2="{y}" stroke="#dddddd"/>')
+        out.append(f'<line x1="0" x2="{WIDE}" y1="{y}" y2="{y}" stroke="{GRID}"/>')
         out.append(f'<text x="-8" y="{y + 4}" text-anchor="end" fill="{GREY}">{value:g}</text>')
-    for value in xs:
+    for value in xs if len(xs) <= MOST else [x for x in ticks(xs[0], xs[-1]) if xs[0] <= x <= xs[-1]]:
         shown = f"{100 * value:g}%" if percent else f"{value:g}"
         out.append(f'<text x="{axes.across(value)}" y="{TALL + 18}" text-anchor="middle" fill="{GREY}">{shown}</text>')
     out.append(f'<text x="{WIDE / 2}" y="{TALL + 38}" text-anchor="middle">{escape(across)}</text>')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -55,12 +57,20 @@ class Words(nn.Module):
         """(N, L, D) states; padded places are exactly 0."""
         words = self.dropout(word_vectors(self.embed, items.x))
         count = items.mask.sum(1) if words.is_cuda and items.mask is not None else lengths(items)
-        with torch.autocast(words.device.type, enabled=False):  # autocast would copy all weights at every call
-            states = read(self.ahead, words.float(), count)
+        kind = torch.bfloat16 if words.is_cuda and reads_bf16() else torch.float32
+        with torch.autocast(words.device.type, enabled=False):  # it would choose fp16, which has no room for sums
+            words = words.to(kind)
+            states = read(self.ahead, words, count).float()
             if self.back is None:
                 return states
-            turned = turn(words.float(), count)
-            return (states + turn(read(self.back, turned, count), count)) / 2
+            return (states + turn(read(self.back, turn(words, count), count).float(), count)) / 2
+
+
+def reads_bf16() -> bool:
+    """Whether a GRU on a GPU should work in bf16: the step does, and PyTorch and cuDNN are of the versions that can."""
+    wanted = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+    known = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
+    return wanted and known and (torch.backends.cudnn.version() or 0) >= 91300
 
 
 def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
@@ -70,7 +80,17 @@ def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
         pack = nn.utils.rnn.pack_padded_sequence(words, count, batch_first=True, enforce_sorted=False)
         return nn.utils.rnn.pad_packed_sequence(gru(pack)[0], batch_first=True, total_length=longest)[0]
     real = torch.arange(longest, device=words.device)[None] < count.to(words.device)[:, None]
-    return gru(words)[0] * real[..., None]
+    states = gru(words)[0] if words.dtype == torch.float32 else read_in(words.dtype, gru, words)
+    return states * real[..., None]
+
+
+def read_in(kind: torch.dtype, gru: nn.GRU, words: Tensor) -> Tensor:
+    """What `gru(words)` gives with all weights rounded to this kind; their gradients are float32 again."""
+    start = words.new_zeros(gru.num_layers, len(words), gru.hidden_size)
+    weights = [weight.to(kind) for layer in gru.all_weights for weight in layer]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
+        return torch._VF.gru(words, start, weights, True, gru.num_layers, gru.dropout, gru.training, False, True)[0]
 
 
 def turn(x: Tensor, count: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ import numpy as np
 import torch
 
 from matchlight.checkpoints import write_array
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.encode import encode_both, predicted
-from matchlight.metrics import best_threshold
+from matchlight.metrics import best_threshold, circular_variance
 from matchlight.pairs import Labels, Pairs
 from matchlight.prepare import Inputs
-from matchlight.protocols import evaluate_scores
+from matchlight.protocols import ALL
+from matchlight.referee import Scored, mean_scores, report_of
 from matchlight.runs import Run
-from matchlight.similarity import score_all
+from matchlight.sets import SetSimilarity
+from matchlight.similarity import parts_of, score_all
 
 PRECISIONS = ("fp32", "tf32")
 
@@ -79,6 +81,16 @@ def _thresholds(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> dict[st
     return {side: best_threshold(given, real[side]) for side, given in found.items()}
 
 
+def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, float] | None:
+    """Mean circular variance within the sets of each side, 0 = collapsed; None where items are no sets of vectors."""
+    members = list(getattr(matcher, "members", [matcher]))
+    sides = {IMAGE: parts_of(images), TEXT: parts_of(texts)}
+    several = min(part.vectors.shape[1] for parts in sides.values() for part in parts) > 1
+    if not several or not all(isinstance(member.similarity, SetSimilarity) for member in members):
+        return None
+    return {side: float(np.mean([circular_variance(p.vectors).mean() for p in parts])) for side, parts in sides.items()}
+
+
 def evaluate(
     run: Run,
     pairs: Pairs,
@@ -86,41 +98,48 @@ def evaluate(
     *,
     protocol: str = "auto",
     ties: str = "worst",
+    ci: bool = False,
+    fold: int | None = None,
     scores: str | Path | None = None,
+    others: Sequence[Run] = (),
     budget: int | None = None,
     precision: str = "fp32",
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """The report of a protocol on one split; `scores` keeps the matrix as a .npy file.
+    """The report of a protocol on one split; `scores` keeps the matrix as a .npy file, `ci` adds 95% intervals.
 
-    `auto` is `labels` for a method that was trained by labels, else what the data suggests.
+    `auto` is `labels` for a method that was trained by labels, else what the data suggests; `all` is every protocol
+    that the data allows. `others` make an ensemble: the mean of all scores is ranked.
     """
-    by_labels = pairs.labels is not None and (protocol == "labels" or (protocol == "auto" and run.by_labels))
+    asked = {"budget": budget, "precision": precision, "quiet": quiet}
+    found = scored(run, pairs, split, protocol=protocol, others=others, **asked)  # type: ignore[arg-type]
+    if scores is not None:
+        write_array(Path(scores), found.matrix)
+    return report_of(found, pairs.subset(split), protocol=protocol, ties=ties, ci=ci, fold=fold)
+
+
+def scored(
+    run: Run,
+    pairs: Pairs,
+    split: str = "test",
+    *,
+    protocol: str = "auto",
+    others: Sequence[Run] = (),
+    budget: int | None = None,
+    precision: str = "fp32",
+    quiet: bool = True,
+) -> Scored:
+    """Encode and score a split, by one run or by several; what the labels protocol is told is asked of one run only."""
+    asked = protocol in ("labels", ALL) or (protocol == "auto" and run.by_labels)
+    by_labels = pairs.labels is not None and asked
     inputs = run.inputs(pairs)
-    extra: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     with products_in(precision, run.device):
         sides = _encoded(run, inputs, split, quiet=quiet)
         matrix = score_all(run.matcher, *sides, budget=budget, quiet=quiet)
-        if by_labels and pairs.labels is not None and (found := _predicted(run, sides, pairs.labels)):
-            extra = {"predictions": found, "thresholds": _thresholds(run, inputs, split, quiet=quiet)}
-    if scores is not None:
-        write_array(Path(scores), matrix)
-    name = "labels" if by_labels else protocol
-    return evaluate_scores(matrix, pairs.subset(split), protocol=name, ties=ties, **extra)
-
-
-def evaluate_file(path: str | Path, pairs: Pairs, split: str = "test", **options: Any) -> dict[str, Any]:
-    """The referee alone: scores of any tool, as a .npy matrix of (pictures, captions) in file order."""
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; --from-scores reads a .npy matrix of (pictures, captions)") from None
-    except (ValueError, EOFError, OSError):  # NumPy's own words advise to unpickle
-        raise BadInput(f"{path}: not a readable .npy matrix of (pictures, captions)") from None
-    if not isinstance(matrix, np.ndarray):
-        raise BadInput(f"{path}: an archive of arrays; --from-scores reads one .npy matrix of (pictures, captions)")
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise BadInput(
-            f"{path}: {matrix.dtype} of shape {matrix.shape}; a numeric (pictures, captions) matrix is needed"
-        )
-    return evaluate_scores(matrix, pairs.subset(split), **options)
+        if by_labels and pairs.labels is not None and not others and (found := _predicted(run, sides, pairs.labels)):
+            told = {"predictions": found, "thresholds": _thresholds(run, inputs, split, quiet=quiet)}
+    if others:
+        more = (split_scores(one, pairs, split, budget=budget, precision=precision, quiet=quiet) for one in others)
+        matrix = mean_scores([matrix, *more])
+    return Scored(matrix, by_labels, told, set_spread(run.matcher, *sides) if not others else None)

@@ -110,6 +110,21 @@ def method(name: str) -> Method:
     return RECIPES[name]
 
 
+def spelled(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`dive strategy=ncr+` as what it is, `ncr+ scorer=dive`: a method may name what is built on it."""
+    from matchlight.methods import RECIPES
+
+    if "strategy" not in given:
+        return name, given
+    above = {one.name: one.over for one in RECIPES.values() if one.over}
+    check_choices(strategy=(str(given["strategy"]), tuple(above)))
+    chosen = str(given["strategy"])
+    rest = {key: value for key, value in given.items() if key != "strategy"}
+    if above[chosen] in rest:
+        raise BadInput(f"{above[chosen]}={rest[above[chosen]]}: with strategy={chosen} it is {name} already")
+    return chosen, {**rest, above[chosen]: name}
+
+
 def grounded(chosen: Method, given: dict[str, Any]) -> Method:
     """A method that is built on another (`ncr scorer=saf`), with the sizes and presets of the one below it."""
     if chosen.over is None or chosen.base is not None:

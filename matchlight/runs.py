@@ -20,7 +20,7 @@ from matchlight.console import say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
-from matchlight.recipes import Method, arguments, grounded, method
+from matchlight.recipes import Method, arguments, grounded, method, spelled
 from matchlight.text import Vocabulary
 from matchlight.trainer import Trainer
 
@@ -237,6 +237,7 @@ def train(
     **overrides: Any,
 ) -> Run:
     """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
+    name, overrides = spelled(name, overrides)
     chosen = grounded(method(name), overrides)
     where = start_processes(pick_device(device))
     precision = pick_precision(precision, where)

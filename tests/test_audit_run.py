@@ -20,7 +20,7 @@ from matchlight.core import BadInput
 from matchlight.noise import Truth, mismatch
 
 TINY = {"epochs": 8, "dim": 24, "hidden": 12, "word_dim": 12, "batch": 48, "rate": 5e-3}
-OPTIONS = {"folds": 3, "overrides": TINY}
+OPTIONS = {"folds": 3, "overrides": TINY, "captions": "words"}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,9 @@ def test_on_unbroken_pairs_manufactured_ones_lose_more_and_next_to_nothing_is_fl
 
 def test_where_every_caption_is_shuffled_most_pairs_are_thought_wrong(clean, tmp_path):
     shuffled, _ = mismatch(clean, ratio=1.0, seed=0)
-    found = gather(None, shuffled, tmp_path / "audit", Options(folds=2, overrides={**TINY, "epochs": 3}))
+    found = gather(
+        None, shuffled, tmp_path / "audit", Options(folds=2, overrides={**TINY, "epochs": 3}, captions="words")
+    )
     assert judge(found).noise > 0.8
 
 
@@ -166,13 +168,13 @@ def run(broken, tmp_path_factory) -> ml.Run:
 
 def test_a_run_alone_is_asked_without_training_anything(run, broken, tmp_path, monkeypatch):
     monkeypatch.setattr(signals, "train_fold", lambda *args, **named: pytest.fail("trained"))
-    found = ml.audit(run, broken[0], tmp_path / "audit", quick=False, truth=broken[1], folds=3)
+    found = ml.audit(run, broken[0], tmp_path / "audit", quick=False, truth=broken[1], folds=3, captions="words")
     assert found.summary["auroc"] > 0.9
     assert {"run_training", "run_loss"} <= set(found.summary["signals"]) and "loss" not in found.summary["signals"]
 
 
 def test_a_run_of_other_data_answers_as_a_stranger(run, clean, tmp_path):
-    found = gather(run, clean, tmp_path / "audit", Options(quick=False, folds=3))
+    found = gather(run, clean, tmp_path / "audit", Options(quick=False, folds=3, captions="words"))
     assert not found["run_trained_here"] and "run_history" not in found
     assert "run_loss" in judge(found).used
 
@@ -183,9 +185,17 @@ def test_a_run_joins_the_quick_models(run, broken, audited, tmp_path):
     assert found.summary["auroc"] > 0.9
 
 
-def test_neither_quick_models_nor_a_run_is_one_clear_line(clean, tmp_path):
-    with pytest.raises(BadInput, match="needs a run to ask"):
-        ml.audit(None, clean, tmp_path / "audit", quick=False)
+@pytest.mark.parametrize("captions", ["words", "minilm"])
+def test_fixed_vectors_alone_find_the_broken_pairs(captions, broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "train_fold", lambda *args, **named: pytest.fail("trained"))
+    found = ml.audit(None, broken[0], tmp_path / "audit", quick=False, truth=broken[1], folds=3, captions=captions)
+    assert found.summary["auroc"] > 0.9 and "plain_loss" in found.summary["signals"]
+    assert any(one["better_image"] for one in found.suspects)
+
+
+def test_captions_compared_by_something_unknown_are_one_clear_line(clean, tmp_path):
+    with pytest.raises(BadInput, match="captions=magic: auto, minilm, words"):
+        ml.audit(None, clean, tmp_path / "audit", quick=False, captions="magic")
 
 
 def test_several_models_are_averaged_and_their_lists_stand_side_by_side(audited):
@@ -222,7 +232,7 @@ def test_the_command_prints_the_promised_keys(broken, run, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["audit", "--data", "{data}", "-o", "{out}", "--quick", "off"],
+        ["audit", "--data", "{data}", "-o", "{out}", "--captions", "magic"],
         ["audit", "--data", "{data}", "-o", "{out}", "--split", "nowhere"],
         ["audit", "--data", "{data}/missing", "-o", "{out}"],
         ["audit", "--data", "{data}", "-o", "{out}", "--truth", "{data}/missing.json"],

@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 
 from matchlight import compare as module
+from matchlight import significance
+from matchlight.claims import claim
 from matchlight.cli import main
-from matchlight.compare import Cell, Entrant, Settings, compare, entrants, failures
+from matchlight.compare import Settings, compare, failures
 from matchlight.core import BadInput
+from matchlight.crew import compare_on
 from matchlight.curves import Line, Panel, draw, ticks
+from matchlight.entrants import Cell, Entrant, described, entrants
 from matchlight.formats import write
 from matchlight.noise import Truth
-from matchlight.standings import as_csv, as_markdown, as_svg, summary, wide
+from matchlight.standings import as_csv, as_latex, as_markdown, as_svg, summary, wide
+from matchlight.standings_page import as_html, validation
 from matchlight.trainer import Trainer
 from tests.tiny import tiny_pairs
 
@@ -75,10 +80,10 @@ def test_cells_that_differ_never_share_a_folder() -> None:
 
 
 def test_arguments_that_all_methods_share_are_not_repeated_in_the_table() -> None:
-    found = module.described(entrants(["epochs=5", "scan", "direction=i2t", "scan", "bfan"]))
+    found = described(entrants(["epochs=5", "scan", "direction=i2t", "scan", "bfan"]))
     assert [line["shown"] for line in found] == ["scan direction=i2t", "scan", "bfan"]
     assert found[2]["label"] == "bfan epochs=5"
-    assert module.described([ONE])[0]["shown"] == "vse++"
+    assert described([ONE])[0]["shown"] == "vse++"
 
 
 def test_labels_are_flipped_for_methods_that_learn_from_them_and_pairs_mismatched_for_the_others() -> None:
@@ -103,10 +108,16 @@ def test_every_cell_is_trained_measured_and_written(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
     assert len(rows) == 8 and {"method", "noise", "seed", "value", "i2t_r1", "t2i_r10", "rsum"} <= set(rows[0])
     assert (tmp_path / "out" / "table.md").read_text().count("±") == 4 + 1  # four entries and the remark
+    assert (tmp_path / "out" / "table.tex").read_text().count(r"$\pm$") == 4
     ET.fromstring((tmp_path / "out" / "curves.svg").read_text())
+    assert found["tests"] and all(0 < test["p"] <= 1 for test in found["tests"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Validation by epoch" in page and "<script" not in page
+    assert "http:" not in page.replace(SVG[1:-1], "") and "https:" not in page  # loads nothing
     place = tmp_path / "out" / "cells" / Cell(ONE, 0.5, 1).folder
     assert len(Truth.load(place / "truth.json").moved) == 12  # half of the 24 training pairs
     assert (place / "run" / "model.safetensors").exists()
+    assert np.load(place / "shares.npy").sum() == pytest.approx(found["cells"][6]["value"])
 
 
 def test_a_finished_cell_is_not_trained_again_and_more_can_be_asked_for(
@@ -254,6 +265,117 @@ def test_ticks_are_round_and_span_the_values(low: float, high: float) -> None:
     found = ticks(low, high)
     assert found[0] <= low and found[-1] >= high and 2 <= len(found) <= 12
     assert np.allclose(np.diff(found), found[1] - found[0])
+
+
+# ---- marks of significance -------------------------------------------------------------------------------------------
+
+
+def kept(shares: dict[tuple[str, int], np.ndarray]) -> Any:
+    return lambda cell: shares.get((cell["method"], cell["seed"]))
+
+
+def told_apart(pictures: int = 200) -> dict[str, Any]:
+    """Three methods on the same pictures: the best, one hardly behind, one far behind."""
+    rng = np.random.default_rng(0)
+    best = rng.random(pictures)
+    values = {"best": best, "close": best + rng.normal(0, 0.2, pictures) - 0.001, "far": best - rng.random(pictures)}
+    shares = {(name, seed): each for name, each in values.items() for seed in (0, 1)}
+    found = results([(name, 0.4, seed, float(each.sum())) for (name, seed), each in shares.items()])
+    found["tests"] = significance.tests(found, kept(shares))
+    return found
+
+
+def test_a_method_far_behind_has_stars_and_one_hardly_behind_has_none() -> None:
+    found = told_apart()
+    marks = {test["method"]: test for test in found["tests"]}
+    assert set(marks) == {"close", "far"} and all(test["best"] == "best" for test in found["tests"])
+    assert marks["far"]["mark"] == "***" and marks["close"]["mark"] == "" and marks["far"]["seeds"] == 2
+    assert marks["far"]["p_corrected"] == pytest.approx(2 * marks["far"]["p"])
+    lines = as_markdown(found)
+    assert lines.count("**") == 2 and r"\*\*\*" in lines.split("| far |")[1].splitlines()[0]
+    assert "Holm" in lines and r"\textbf{" in as_latex(found) and "$^{***}$" in as_latex(found)
+
+
+def test_seeds_that_one_method_lacks_and_shares_of_other_pictures_make_no_test() -> None:
+    found = results([("a", 0.0, 0, 3.0), ("b", 0.0, 1, 2.0)])
+    assert significance.tests(found, kept({("a", 0): np.ones(3), ("b", 1): np.ones(3)})) == []
+    found = results([("a", 0.0, 0, 3.0), ("b", 0.0, 0, 2.0)])
+    assert significance.tests(found, kept({("a", 0): np.ones(3), ("b", 0): np.ones(4)})) == []
+    assert significance.tests(found, lambda cell: None) == []
+    assert len(significance.tests(found, kept({("a", 0): np.ones(3), ("b", 0): np.full(3, 2 / 3)}))) == 1
+
+
+@pytest.mark.parametrize(("p", "mark"), [(0.0009, "***"), (0.001, "**"), (0.01, "*"), (0.05, ""), (1.0, "")])
+def test_stars_begin_below_their_limit(p: float, mark: str) -> None:
+    assert significance.stars(p) == mark
+
+
+def test_latex_keeps_names_that_mean_something_to_it() -> None:
+    found = results([("vse_infty a=50%&$x^2", 0.0, 0, 1.0)])
+    lines = as_latex(found).splitlines()
+    assert r"vse\_infty a=50\%\&\$x\textasciicircum{}2" in lines[5]
+    assert lines[1] == r"\begin{tabular}{llr}" and lines[3] == r"method & measure & 0\% noise \\"
+
+
+def test_a_page_shows_what_failed_and_nothing_of_it_is_markup(tmp_path: Path) -> None:
+    found = told_apart()
+    found["failed"] = [{"method": "<b>bad</b>", "noise": 0.4, "seed": 0, "why": "<script>alert(1)</script>"}]
+    found["data"] = "<img src=x>"
+    text = as_html(found, tmp_path)
+    assert "<script" not in text and "<img" not in text and "&lt;script&gt;" in text
+    assert "<b>" + f"{found['cells'][0]['value']:.1f}" in text  # the best is bold
+    assert text.count("***") >= 2  # in the table and in the note
+
+
+def test_the_page_of_nothing_and_of_half_a_table_is_still_a_page(tmp_path: Path) -> None:
+    assert "Standings" in as_html(results([]) | {"noise": [0.0]}, tmp_path)
+    half = results([("a", 0.0, 0, 3.0)]) | {"noise": [0.0, 0.4]}
+    assert "1 of 2 entries are trained so far" in as_html(half, tmp_path)
+
+
+def test_the_log_of_a_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"epoch": 0, "val": {"rsum": 5}}\n{"epoch": 1, "val": {"rsum": 7}}\n{"epoch": 2, "va')
+    assert validation(log, "rsum") == [(1.0, 5.0), (2.0, 7.0)]
+    assert validation(tmp_path / "none.jsonl", "rsum") == []
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_claimed_once_and_free_again_afterwards(tmp_path: Path) -> None:
+    with claim(tmp_path / "cell") as mine, claim(tmp_path / "cell") as second:
+        assert mine and not second
+    with claim(tmp_path / "cell") as again:
+        assert again
+
+
+def test_a_cell_that_another_process_trains_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, held = module.train_cell, []
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    other = claim(tmp_path / "out" / "cells" / Cell(ONE, 0.0, 0).folder)
+
+    def watched(cell: Cell, *args: Any) -> dict[str, Any]:
+        found = original(cell, *args)
+        held.append(cell.entrant)
+        if cell.entrant == TWO:  # by now the other process has died with its cell half done
+            other.__exit__(None, None, None)
+        return found
+
+    module.agree(tmp_path / "out", tiny_pairs(), CPU)
+    assert other.__enter__()
+    monkeypatch.setattr(module, "train_cell", watched)
+    found = compare([ONE, TWO], tiny_pairs(), tmp_path / "out", noise=(0.0,), settings=CPU)
+    assert held == [TWO, ONE] and [cell["method"] for cell in found["cells"]] == [ONE.label, TWO.label]
+
+
+def test_two_devices_share_the_cells_of_one_folder(data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"noise": (0.0, 0.5), "seeds": 1, "settings": CPU}
+    both = compare_on(["cpu", "cpu"], [ONE, TWO], data, tmp_path / "both", **options)
+    alone = compare_on(["cpu"], [ONE, TWO], data, tmp_path / "alone", **options)
+    assert [cell["report"] for cell in both["cells"]] == [cell["report"] for cell in alone["cells"]]
+    with pytest.raises(BadInput, match="gpu7"):
+        compare_on(["cpu", "gpu7"], [ONE], data, tmp_path / "none", **options)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -48,10 +48,12 @@ def test_an_index_needs_nothing_but_itself(tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run.folder, copy)
     Index.build(ml.Run.load(copy, device="cpu"), pairs(), tmp_path / "i", map=False).close()
+    measured = json.loads((copy / "metrics.json").read_text())
     shutil.rmtree(copy)
     (tmp_path / "i").rename(tmp_path / "moved")
     with Index.load(tmp_path / "moved", device="cpu") as index:
         assert len(index.search("a cat near owl").hits) == 10
+        assert json.loads((index.run.folder / "metrics.json").read_text()) == measured
 
 
 def test_words_the_model_does_not_know_are_told(small: Index) -> None:
@@ -90,6 +92,25 @@ def test_neighbours_are_by_likeness_and_never_the_picture_itself(small: Index) -
     assert len(found) == 5
     assert 3 not in [hit.id for hit in found]
     assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+
+
+def test_captions_that_fit_a_picture_are_those_of_scoring_everything(small: Index) -> None:
+    scores = split_scores(trained("dive"), pairs(), "all")
+    found = small.captions(3, top=5)
+    assert [hit.row for hit in found] == np.argsort(-scores[3], kind="stable")[:5].tolist()
+    assert [hit.rank for hit in found] == [1, 2, 3, 4, 5]
+    with pytest.raises(BadInput, match="no picture 99"):
+        small.captions(99)
+
+
+def test_each_slot_of_a_picture_names_the_caption_nearest_to_it(small: Index) -> None:
+    told = small.explain(3, "a cat")
+    image = small.searcher.sides["image"].sets.take(np.array([3])).vectors[0]  # type: ignore[union-attr]
+    texts = small.searcher.sides["text"].sets.take(np.arange(2 * PICTURES)).vectors  # type: ignore[union-attr]
+    near = np.einsum("kd,tsd->kts", image, texts).max(2)
+    assert [one["row"] for one in told["nearest"]] == near.argmax(1).tolist()
+    assert [one["score"] for one in told["nearest"]] == pytest.approx(near.max(1).tolist(), abs=2e-3)
+    assert told["nearest"][0]["caption"] == pairs().captions[told["nearest"][0]["row"]]
 
 
 def test_an_item_is_described(small: Index) -> None:

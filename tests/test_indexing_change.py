@@ -100,6 +100,29 @@ def test_an_index_is_packed_when_much_was_removed_and_ids_stay(engine: dict[str,
             index.remove(index.ids)
 
 
+def test_an_index_that_grew_by_half_is_measured_anew_and_what_was_removed_stays_away(
+    engine: dict[str, Any], tmp_path: Path
+) -> None:
+    small, more = tiny_pairs(8, 2, seed=3, held=1), pairs()
+    with Index.build(trained("dive"), small, tmp_path / "i", candidates=12, **engine) as index:
+        index.remove([2])
+        assert index.info["sides"][IMAGE]["items"] == 8
+        index.add(more)
+        assert index.info["sides"][IMAGE]["items"] == 47
+        assert index.describe()["candidates"] == {IMAGE: 12, TEXT: 12}  # as was asked for
+        hits = index.search(more.captions[4], top=20, candidates=47).hits
+        exact = index.search(more.captions[4], top=20, exact=True).hits
+        assert [hit.id for hit in hits] == [hit.id for hit in exact]
+        assert 2 not in [hit.id for hit in index.search("a cat", top=48, exact=True).hits]
+        assert index.map is not None and len(index.map) == len(index) == 47
+
+
+def test_more_results_are_chosen_from_more_candidates(tmp_path: Path) -> None:
+    with Index.build(trained("dive"), pairs(), tmp_path / "i", map=False, candidates=11) as index:
+        assert [index.search("a cat", top=top).scored for top in (3, 10, 12)] == [11, 11, 19]
+        assert index.search("a cat", top=12, candidates=13).scored == 13
+
+
 def test_an_index_that_another_changed_is_not_changed_blindly(tmp_path: Path) -> None:
     with Index.build(trained("dive"), pairs(), tmp_path / "i", map=False) as one, Index.load(tmp_path / "i") as two:
         two.remove([0])

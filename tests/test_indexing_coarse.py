@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
 from matchlight.evaluation import split_scores
-from matchlight.indexing import Index, distil
+from matchlight.indexing import Index, distil, tuning
 from matchlight.indexing.asking import usual_padding
 from matchlight.indexing.coarse import Plain, all_rows
 from matchlight.indexing.searching import Searcher, Side
@@ -78,6 +78,62 @@ def test_a_distilled_index_keeps_its_maps(tmp_path: Path, monkeypatch: pytest.Mo
         assert again.search("a cat near owl").hits == hits
         again.add(tiny_pairs(3, 1, seed=4, held=0))
         assert again.searcher.proposer.name == "distilled"
+
+
+def test_questions_that_measure_are_kept_from_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[int]] = {IMAGE: set(), TEXT: set()}
+    real = distil.Asking._scored
+
+    def scored(self: distil.Asking, images: np.ndarray, texts: np.ndarray) -> distil.Block:
+        seen[IMAGE] |= set(images.tolist())
+        seen[TEXT] |= set(texts.tolist())
+        return real(self, images, texts)
+
+    monkeypatch.setattr(distil.Asking, "_scored", scored)
+    monkeypatch.setattr(distil, "STEPS", 4)
+    unseen = {IMAGE: np.arange(0, 600, 7), TEXT: np.arange(3, 600, 9)}
+    distil.distilled(hidden_searcher(tmp_path), seed=0, seconds=0.0, unseen=unseen)
+    assert seen[IMAGE] and seen[TEXT]
+    assert not seen[IMAGE] & set(unseen[IMAGE].tolist())
+    assert not seen[TEXT] & set(unseen[TEXT].tolist())
+
+
+# ---- how many --------------------------------------------------------------------------------------------------------
+
+
+class Listing(Searcher):
+    """An engine's lists written by hand: questions 0 and 2 find their ten at once, 1 and 3 have five of them late."""
+
+    def __init__(self) -> None:
+        side = Side([], np.arange(40), None, 0)  # type: ignore[arg-type]
+        super().__init__(None, self, {IMAGE: side}, torch.device("cpu"))  # type: ignore[arg-type]
+
+    def rows(self, embedding: Embedding, side: str) -> Tensor:
+        return embedding.vectors
+
+    def listed(
+        self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        late = np.r_[0:5, 20:30, 5:10, 10:20, 30:40]
+        found = np.stack([np.arange(40), late, np.arange(40), late])[:, None, :count]
+        return np.broadcast_to(-np.arange(count, dtype=np.float32), found.shape), found
+
+
+def test_a_number_chosen_on_one_half_of_the_questions_is_judged_by_the_other() -> None:
+    truth = tuning.Truth(TEXT, np.arange(4), Embedding(torch.zeros(4, 1, 2)), np.tile(np.arange(10), (4, 1)))
+    found = tuning.measure(Listing(), truth, 0.99)
+    assert found.candidates == 20  # what the second half needs
+    assert found.recall == pytest.approx(0.75)  # the first half's 10 hold five of the second's ten; 20 hold all
+    given = tuning.measure(Listing(), truth, 0.99, candidates=16)
+    assert (given.candidates, given.recall) == (16, pytest.approx(0.8))  # 1, 0.6, 1, 0.6
+    assert (given.questions, given.items) == (4, 40)
+
+
+def test_a_large_collection_is_asked_fewer_questions_and_a_small_one_keeps_most_to_learn_from() -> None:
+    assert tuning.questions_for(8_000, 40_000) == 250  # two million pairs
+    assert tuning.questions_for(300_000, 1_500_000) == 64  # the fewest
+    assert tuning.questions_for(900, 900) == 112  # an eighth
+    assert tuning.questions_for(40, 40) == 40
 
 
 # ---- imported models -------------------------------------------------------------------------------------------------

@@ -227,6 +227,16 @@ def test_sets_without_a_mask_and_ensembles_come_back_too(tmp_path: Path) -> None
         same(mine, wanted.take(torch.tensor([2, 0])))
 
 
+def test_what_is_wider_in_one_shard_is_filled_up_in_the_other(tmp_path: Path) -> None:
+    parts = [Embedding(torch.ones(2, 1, 3), None, {"states": torch.ones(2, wide, 3)}) for wide in (2, 4)]
+    for number, part in enumerate(parts):
+        write_shard(tmp_path / str(number), part)
+    found = Sets([tmp_path / "0", tmp_path / "1"]).take(np.array([3, 0]))
+    assert isinstance(found, Embedding)
+    assert found.extra["states"].sum((1, 2)).tolist() == [12.0, 6.0]
+    assert found.extra["states"].shape == (2, 4, 3)
+
+
 def test_padding_is_kept_for_models_that_depend_on_it(tmp_path: Path) -> None:
     sets = ragged(3, 5, 6, holes=False)
     write_shard(tmp_path, sets, keep_padding=True)

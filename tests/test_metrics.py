@@ -44,6 +44,11 @@ def questions(draw):
     return scores, gains
 
 
+def kinds_of(gains: np.ndarray) -> list[Relevance]:
+    """The same truth as a dense array and as links."""
+    return [Relevance.of_array(gains), Relevance.of_sparse(csr_matrix(gains))]
+
+
 ties_rules = st.sampled_from(["worst", "official"])
 budgets = st.sampled_from([1, 300, 1 << 20])
 
@@ -214,24 +219,65 @@ def test_auroc_and_average_precision_agree_with_scikit_learn(items):
 @settings(deadline=None, max_examples=60)
 def test_ranks_agree_with_a_walk_down_the_sorted_list(question, ties, budget):
     scores, gains = question
-    got = m.ranks(scores, Relevance.of_array(gains), ties=ties, budget=budget)
-    assert got.tolist() == ranking.ranks(scores, gains > 0, ties)
+    for fits in kinds_of(gains):
+        got = m.ranks(scores, fits, ties=ties, budget=budget)
+        assert got.tolist() == ranking.ranks(scores, gains > 0, ties)
 
 
 @given(questions(), ties_rules, budgets, st.integers(1, 10), st.sampled_from(["zero", "skip"]))
 @settings(deadline=None, max_examples=60)
 def test_figures_over_all_relevant_items_agree_with_naive_loops(question, ties, budget, at, empty):
     scores, gains = question
-    fits = Relevance.of_array(gains)
     expected = ranking.mean_average_precision(scores, gains > 0, ties, at, empty)
-    if expected is None:
-        with pytest.raises(BadInput):
-            m.mean_average_precision(scores, fits, at=at, empty=empty, ties=ties)
-    else:
-        got = m.mean_average_precision(scores, fits, at=at, empty=empty, ties=ties, budget=budget)
-        assert got == pytest.approx(expected)
-    both = m.map_at_r(scores, fits, ties=ties, budget=budget), m.r_precision(scores, fits, ties=ties, budget=budget)
-    assert both == pytest.approx(ranking.at_r(scores, gains > 0, ties))
+    rules = {"ties": ties, "budget": budget}
+    for fits in kinds_of(gains):
+        if expected is None:
+            with pytest.raises(BadInput):
+                m.mean_average_precision(scores, fits, at=at, empty=empty, ties=ties)
+        else:
+            got = m.mean_average_precision(scores, fits, at=at, empty=empty, **rules)
+            assert got == pytest.approx(expected)
+        both = m.map_at_r(scores, fits, **rules), m.r_precision(scores, fits, **rules)
+        assert both == pytest.approx(ranking.at_r(scores, gains > 0, ties))
+
+
+@given(st.integers(0, 10**6), ties_rules, st.sampled_from(["f2", "f4", "f8", "i4"]))
+@settings(deadline=None, max_examples=30)
+def test_long_lists_with_many_relevant_items_agree_with_a_walk_down_them(seed, ties, kind):
+    rng = np.random.default_rng(seed)
+    levels = int(rng.choice([1, 40, 10**4]))  # all scores alike, many ties, hardly any
+    scores = rng.integers(-levels, levels + 1, (3, 150)).astype(kind)
+    if kind != "i4":
+        scores[0, :3] = [np.inf, -np.inf, -0.0]  # both zeros are one score
+    gains = rng.integers(0, 4, (3, 150)).astype(np.uint8) * (rng.random((3, 150)) < 0.6)
+    walks = [[place for place, hit in enumerate(row, 1) if hit] for row in ranking.listed(scores, gains > 0, ties)]
+    for fits in kinds_of(gains):
+        assert [p.tolist() for _, p in m.found(scores, fits, ties=ties)] == walks
+    aps, gained = m.by_gains(scores, Relevance.of_array(gains), at=20, ties=ties)
+    assert aps.mean() == pytest.approx(ranking.mean_average_precision(scores, gains > 0, ties, 150, "zero"))
+    assert gained.mean() == pytest.approx(ranking.ndcg(scores, gains, ties, 20))
+    assert m.r_precision(scores, Relevance.of_array(gains), ties=ties) == pytest.approx(
+        ranking.at_r(scores, gains > 0, ties)[1]
+    )
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "3"])
+def test_figures_do_not_depend_on_how_many_threads_read(threads, monkeypatch):
+    rng = np.random.default_rng(0)
+    scores, codes = rng.normal(size=(40, 90)).astype(np.float32), rng.random((40, 5)) < 0.5
+    texts, owner = codes[np.arange(90) % 40], np.arange(90) % 40
+    fits = Relevance.of_owner(owner, pictures=40)
+
+    def figures():
+        near, labels = m.pmrps(scores, codes, texts, budget=9000), Relevance.of_labels(codes, texts)
+        ranked = m.ranks(scores, fits, budget=9000), m.cross_ranks(scores, owner, budget=9000)
+        return [near, *ranked, *m.by_gains(scores, labels, budget=9000)]
+
+    alone = figures()
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr("matchlight.metrics.blocks.workers", lambda: int(threads))
+    for mine, other in zip(alone, figures(), strict=True):
+        assert_array_equal(mine, other)
 
 
 @given(questions(), ties_rules, budgets, st.integers(1, 10))
@@ -274,6 +320,18 @@ def test_every_kind_of_relevance_gives_the_same_blocks_and_turns_round():
         assert_array_equal(kind.block(1, 3, 2, 6), dense[1:3, 2:6])
         assert_array_equal(kind.T[2:6, 1:3], dense.T[2:6, 1:3])
         assert kind[:, :].dtype == bool
+
+
+def test_codes_too_many_for_a_table_are_compared_block_by_block_to_the_same_end(monkeypatch):
+    rng = np.random.default_rng(0)
+    image, text = rng.random((30, 6)) < 0.5, rng.random((40, 6)) < 0.5
+    kinds = [lambda: Relevance.of_labels(image, text), lambda: Relevance.of_codes(image, text, within=2)]
+    held = [kind().gains(3, 20, 5, 33) for kind in kinds]
+    monkeypatch.setattr("matchlight.metrics.relevance.TABLE", 0)
+    for kind, table in zip(kinds, held, strict=True):
+        assert_array_equal(kind().gains(3, 20, 5, 33), table)
+    assert_array_equal(held[0], (image[3:20, None] & text[None, 5:33]).sum(2))
+    assert_array_equal(held[1], np.maximum(0, 3 - (image[3:20, None] ^ text[None, 5:33]).sum(2)))
 
 
 def test_an_owner_that_is_no_picture_is_named():

@@ -286,7 +286,7 @@ class Truth(coco.CocoTest):
     """The package's truth for a test split in an order of our own."""
 
     def __init__(self, seed: int):
-        self.folder, self.ties = coco.truth_folder(), "worst"
+        self.folder, self.ties, self._truths = coco.truth_folder(), "worst", {}
         self.test_ids = np.load(self.folder / "coco_test_ids.npy", allow_pickle=False)
         self.owners = {int(c): i[0] for c, i in self._read("original", "t2i").items()}
         rng = np.random.default_rng(seed)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from matchlight.core import BadInput
 from matchlight.methods import RECIPES
 from matchlight.recipes import arguments, method, parse, renamed
+from matchlight.runs import train
 
 PLUS = RECIPES["vse++"]
 
@@ -72,3 +75,9 @@ def test_a_weight_nobody_claims_is_an_error() -> None:
     assert renamed({"fc.weight": 1}, {"fc.": "image.fc."}) == {"image.fc.weight": 1}
     with pytest.raises(BadInput, match="other"):
         renamed({"other.weight": 1}, {"fc.": "image.fc."})
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_no_argument_hides_behind_one_of_train(name: str) -> None:
+    taken = set(inspect.signature(train).parameters) - {"overrides"}
+    assert not taken & set(RECIPES[name].defaults)

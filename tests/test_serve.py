@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -92,6 +94,42 @@ def test_a_picture_is_sent_as_a_jpeg_that_may_be_kept(client):
     answer = client.get("/images/3")
     assert answer.headers["content-type"] == "image/jpeg" and "max-age" in answer.headers["cache-control"]
     assert Image.open(io.BytesIO(answer.content)).size == (96, 72)
+
+
+def test_a_picture_in_full_comes_from_the_data_and_nowhere_else(collection, tmp_path):
+    index, data = collection
+    mine = tmp_path / "data"
+    shutil.copytree(data, mine)
+    Image.new("RGB", (96, 72), (9, 9, 9)).save(mine / "images" / "red_box.png")  # the same size: the file of today
+    Image.new("RGB", (50, 50)).save(mine / "images" / "red_roof.png")  # another size: not what was indexed
+    (mine / "images" / "red_bar.png").write_bytes(b"no picture")
+    with TestClient(create(index, data=mine), base_url=AT) as client:
+        assert client.get("/api/about").json()["originals"] is True
+        shown = {id: client.get(f"/images/{id}", params={"size": "full"}) for id in range(4)}
+        small = {id: client.get(f"/images/{id}") for id in range(4)}
+        assert all(answer.headers["content-type"] == "image/jpeg" for answer in shown.values())
+        assert Image.open(io.BytesIO(shown[1].content)).getpixel((5, 5)) == (9, 9, 9)
+        assert [shown[id].content == small[id].content for id in (2, 3)] == [True, True]  # the thumbnail stands in
+        assert client.get("/images/24", params={"size": "full"}).status_code == 404
+        assert client.get("/images/0", params={"size": "../../etc/passwd"}).status_code == 422
+
+
+def test_a_large_picture_is_sent_smaller_and_without_its_metadata(tmp_path):
+    from matchlight.serve.originals import LONGEST, Originals
+
+    (tmp_path / "images").mkdir()
+    exif = Image.Exif()
+    exif[0x010E] = "where I live"
+    Image.new("RGB", (3200, 100)).save(tmp_path / "images" / "a.jpg", exif=exif)
+    line = {"image": "a.jpg", "captions": ["x"], "split": "train"}
+    (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
+    originals = Originals(tmp_path, max_pixels=1_000_000)
+    blob = originals.jpeg("a.jpg", (3200, 100))
+    assert blob is not None and b"where I live" not in blob
+    assert Image.open(io.BytesIO(blob)).size == (LONGEST, 50)
+    assert originals.jpeg("a.jpg", (3200, 100)) is blob  # kept
+    assert originals.jpeg("b.jpg", (1, 1)) is None
+    assert Originals(tmp_path, max_pixels=1000).jpeg("a.jpg", (3200, 100)) is None
 
 
 def test_an_explanation_weighs_every_region_for_every_word(client):

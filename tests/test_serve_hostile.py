@@ -28,7 +28,8 @@ LIMITS = Limits(upload_bytes=300_000, upload_pixels=1_000_000, body_bytes=8_000,
 
 @pytest.fixture(scope="module")
 def app(collection, tmp_path_factory):
-    return create(collection[0], audit=audit_of(collection[1], tmp_path_factory.mktemp("audit")), limits=LIMITS)
+    audit = audit_of(collection[1], tmp_path_factory.mktemp("audit"))
+    return create(collection[0], audit=audit, data=collection[1], limits=LIMITS)
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,23 @@ def ask(matcher: Matcher, table: Table, asked: Asked) -> Answers:
 
 
 @torch.inference_mode()
+def ask_vectors(images: Tensor, texts: Tensor, picture: np.ndarray, asked: Asked) -> Answers:
+    """The same of (pictures, D) and (captions, D) vectors whose product is the score; `picture` is each caption's."""
+    own = (images[torch.from_numpy(asked.picture)] * texts[torch.from_numpy(asked.caption)]).sum(1)
+    rivals = picture[asked.gallery]
+    groups = asked.group[asked.picture], asked.group[picture[asked.caption]], asked.group[rivals]
+    found = {"own": own}
+    sides = (
+        ("i2t", images, texts[torch.from_numpy(asked.gallery)], asked.picture),
+        ("t2i", texts, images[torch.from_numpy(rivals)], asked.caption),
+    )
+    for way, mine, others, places in sides:
+        used, place = np.unique(places, return_inverse=True)
+        found |= _against(way, own, mine[torch.from_numpy(used)] @ others.T, place, groups)
+    return {name: value.cpu().numpy() for name, value in found.items()}
+
+
+@torch.inference_mode()
 def _own(matcher: Matcher, images: Encoded, texts: Encoded, asked: Asked) -> Tensor:
     parts = []
     for start in range(0, len(asked.picture), CHUNK):

@@ -22,6 +22,7 @@ SUPPORT = 0.25  # probability a better partner needs among all there are
 TIMES = 3.0  # how much likelier than the own partner it must be
 VAGUE_RANK = 0.1  # share of the pictures that fit a vague caption better than its own
 VAGUE_GAP = 2.0  # standard deviations by which it loses its picture more than its picture loses it
+WITNESSES = ("", "plain_", "run_")  # whose word is taken, the best first: quick models, the closed form, a run
 
 
 @dataclass
@@ -93,8 +94,8 @@ def _reasons(pairs: Pairs, found: Signals, verdict: Verdict) -> np.ndarray:
 
 def vague(found: Signals) -> np.ndarray:
     """Captions that many pictures fit better, though their own picture finds them: ambiguous, not wrong."""
-    prefix = "" if "i2t" in found else "run_"
-    if f"{prefix}i2t" not in found:
+    prefix = next((one for one in WITNESSES if f"{one}i2t" in found), None)
+    if prefix is None:
         return np.zeros(len(found["rows"]), dtype=bool)
     gap = (found[f"{prefix}t2i"] - found[f"{prefix}i2t"]).astype(np.float64)
     unusual = gap > np.median(gap) + VAGUE_GAP * (gap.std() + 1e-9)
@@ -118,8 +119,8 @@ def repeated(pairs: Pairs, found: Signals) -> np.ndarray:
 
 def _propose(out: Findings, pairs: Pairs, found: Signals, verdict: Verdict, place: np.ndarray) -> None:
     """Better partners of the mismatched pairs, where the models that never saw them are sure enough."""
-    prefix = "" if "other_picture" in found else "run_"
-    if f"{prefix}other_picture" not in found:
+    prefix = next((one for one in WITNESSES if f"{one}other_picture" in found), None)
+    if prefix is None:
         return
     pictures = np.unique(found["picture"])
     suspects = np.flatnonzero(verdict.suspect)

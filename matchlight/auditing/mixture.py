@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchlight import division
+
 ROUNDS = 40
 SETTLED = 1e-3  # mean change of the probabilities at which fitting stops
 MOST = 40_000  # pairs of each kind a regression is fitted on
 RIDGE = 3e-4
 ALARMS = 0.07  # expected share of false alarms among the flagged
-DEEP = (0.5, 0.35, 0.2)  # shares of the manufactured pairs below which real ones are counted
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,8 @@ def posterior(evidence: np.ndarray, noise: float) -> np.ndarray:
 
 
 def share_of_wrong(real: np.ndarray, manufactured: np.ndarray) -> float:
-    """The share of real values that are manufactured-like: counted in the low tail, where right pairs are rare.
-
-    Right pairs in the tail make a count too large, the fewer the deeper, and chance makes it too large or too small,
-    the more the deeper: the least of several counts is taken, each with its standard error added.
-    """
-    found = []
-    for depth in DEEP:
-        share = float((real <= np.quantile(manufactured, depth)).mean() / depth)
-        chance = share / (depth * len(real)) + share**2 * (1 - depth) / (depth * len(manufactured))
-        found.append(share + chance**0.5)
-    return float(np.clip(min(found), 0.0, 1.0))
+    """The share of real pairs whose evidence is like that of manufactured ones, chance reckoned in."""
+    return division.share_of_wrong(-real, -manufactured, errors=1.0)
 
 
 def fit(real: np.ndarray, manufactured: np.ndarray, *, rounds: int = ROUNDS) -> Mixture:

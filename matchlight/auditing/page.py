@@ -1,4 +1,4 @@
-"""The report's page: its style, its script and the frame they stand in. No text of a user's data enters here unescaped.
+"""The report's page: its style, its script and what stands in its frame. No text of a user's data enters unescaped.
 
 The script reads one JSON block (escaped so that it cannot end early) and writes text nodes only, never HTML.
 """
@@ -6,24 +6,11 @@ The script reads one JSON block (escaped so that it cannot end early) and writes
 from __future__ import annotations
 
 STYLE = """
-:root { color-scheme: light dark; --back: #fbfaf8; --card: #fff; --ink: #1f1d1a; --soft: #5f5a52; --line: #dcd7ce;
-  --flame: #a85b00; --glow: #ffb347; --bad: #a3271f; --good: #22633c; --bar: #c9c3b8; }
-@media (prefers-color-scheme: dark) { :root { --back: #171512; --card: #211e1a; --ink: #eee9e1; --soft: #b0a898;
-  --line: #3b362f; --flame: #ffb347; --glow: #c77700; --bad: #ff9a8f; --good: #8fd6a8; --bar: #57503f; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-header, main, footer { max-width: 1080px; margin: 0 auto; padding: 16px; }
-h1 { font-size: 24px; margin: 8px 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
-p, .soft { color: var(--soft); margin: 4px 0; max-width: 75ch; }
-.facts { display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0; padding: 0; list-style: none; }
-.facts li { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 16px; }
-.facts b { display: block; font-size: 22px; }
 .bar { position: sticky; top: 0; background: var(--back); border-bottom: 1px solid var(--line); padding: 8px 0;
   z-index: 2; display: flex; flex-wrap: wrap; gap: 8px; align-items: center; }
 select, input, button { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line);
   border-radius: 8px; padding: 6px 12px; min-height: 36px; }
 button { cursor: pointer; } button:disabled { opacity: .5; cursor: default; }
-:focus-visible { outline: 3px solid var(--flame); outline-offset: 2px; }
 .pair { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 16px; margin: 8px 0;
   display: grid; grid-template-columns: 176px 1fr; gap: 16px; scroll-margin: 72px; }
 .pair.here { border-color: var(--flame); box-shadow: 0 0 0 2px var(--glow); }
@@ -36,11 +23,6 @@ input[type=range] { padding: 0; vertical-align: middle; accent-color: var(--flam
 .better { border-top: 1px solid var(--line); margin-top: 8px; padding-top: 8px; display: flex; gap: 12px; }
 .better img { width: 96px; } .better p { overflow-wrap: anywhere; }
 .acts { display: flex; gap: 8px; margin-top: 8px; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; } th, td { text-align: left; padding: 6px 8px;
-  border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; } th { position: static; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.scroll { overflow-x: auto; } svg { width: 100%; height: auto; background: var(--card); border: 1px solid var(--line);
-  border-radius: 8px; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 6px; background: var(--card); font-size: 13px; }
 @media (max-width: 560px) { .pair { grid-template-columns: 1fr; } .pair img, .none { width: 100%; } }
 @media (prefers-reduced-motion: no-preference) { .pair { transition: border-color .1s; } }
@@ -175,24 +157,7 @@ at('csv').addEventListener('click', () => save('decisions.csv', 'text/csv',
 draw(); lines();
 """
 
-FRAME = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline';
- script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-<p>{told}</p>
-<ul class="facts">{facts}</ul>
-</header>
-<main>
-<h2 id="chart">How pairs look to the models</h2>
+MAIN = """<h2 id="chart">How pairs look to the models</h2>
 <p>{legend}</p>
 {chart}
 <h2>Review, the worst first</h2>
@@ -216,11 +181,9 @@ FRAME = """<!doctype html>
 <div class="scroll"><table><thead><tr><th class="n" scope="col">row</th><th class="n" scope="col">score</th>
 <th scope="col">reason</th><th scope="col">picture</th><th scope="col">caption</th></tr></thead>
 <tbody id="lines"></tbody></table></div>
-</main>
-<footer><p>{made}</p></footer>
-<noscript><p>This page needs JavaScript for review; pairs.csv beside it holds the same findings.</p></noscript>
+"""
+
+ENDING = """<noscript><p>This page needs JavaScript for review; pairs.csv holds the same findings.</p></noscript>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
-</body>
-</html>
 """

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.findings import Findings
-from matchlight.auditing.page import FRAME, SCRIPT, STYLE
+from matchlight.auditing.page import ENDING, MAIN, SCRIPT, STYLE
 from matchlight.checkpoints import write_text
 from matchlight.console import track
+from matchlight.onepage import one_page
 from matchlight.pairs import BadPicture, Pairs
 
 WITH_PICTURES = 400  # pairs shown as cards; all of them are in the table below
@@ -33,18 +34,19 @@ def write_report(
         "pairs": _cards(pairs, findings, findings.worst()[:cards]),
         **_rows(pairs, findings, reasons, splits),
     }
-    page = FRAME.format(
-        title=f"Audit of {html.escape(pairs.root.name or 'a data set')}",
-        told=html.escape(told(summary)),
+    page = one_page(
+        title=f"Audit of {pairs.root.name or 'a data set'}",
+        told=told(summary),
         facts=_facts(summary),
-        legend=html.escape(LEGEND),
-        chart=chart,
-        reasons=_options(reasons, "all"),
-        splits=_options(["", *splits], "all"),
-        made=html.escape(f"Signals: {', '.join(summary['signals'])}. Made by matchlight {summary['version']}."),
-        data=safe_json(data),
+        main=MAIN.format(
+            legend=html.escape(LEGEND),
+            chart=chart,
+            reasons=_options(reasons, "all"),
+            splits=_options(["", *splits], "all"),
+        ),
+        made=f"Signals: {', '.join(summary['signals'])}. Made by matchlight {summary['version']}.",
         style=STYLE,
-        script=SCRIPT,
+        ending=ENDING.format(data=safe_json(data), script=SCRIPT),
     )
     write_text(path, page)
 
@@ -76,10 +78,11 @@ def safe_json(value: Any) -> str:
     )
 
 
-def _facts(summary: dict[str, Any]) -> str:
-    facts = {"pairs": summary["pairs"], "suspect": summary["flagged"], **summary["reasons"]}
-    items = [f"<li><b>{value:,}</b> {html.escape(name)}</li>" for name, value in facts.items()]
-    return "".join([*items, f"<li><b>{summary['estimated_noise']:.1%}</b> estimated wrong</li>"])
+def _facts(summary: dict[str, Any]) -> dict[str, str]:
+    counts = {"pairs": summary["pairs"], "suspect": summary["flagged"], **summary["reasons"]}
+    return {name: f"{value:,}" for name, value in counts.items()} | {
+        "estimated wrong": f"{summary['estimated_noise']:.1%}"
+    }
 
 
 def _options(names: list[str], blank: str) -> str:

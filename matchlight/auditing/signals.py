@@ -8,6 +8,7 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
     history            (epochs, n) loss of the pair while quick models trained on it (decoys: on the wrong pair)
     own i2t t2i ...    asked of the quick model that never saw the pair (asking.py)
     text photo sibling lists of neighbours by that model's vectors (company.py), and `free_...` without any model
+    plain_...          the answers of a closed-form fit on fixed vectors that never saw the pair (linear.py)
     other_...          better partners (partners.py)
     run_...            the same answers of a run the user named, and its history
 """
@@ -25,8 +26,9 @@ from matchlight import checkpoints
 from matchlight.auditing.asking import GALLERY, NAMES, SET_GALLERY, Asked, ask, gallery_of, is_plain
 from matchlight.auditing.company import Lists, Scene, Space, lists
 from matchlight.auditing.folds import Folds, divide, look_alikes
+from matchlight.auditing.linear import witness
 from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold, write_npz
-from matchlight.auditing.words import picture_vectors, word_vectors
+from matchlight.auditing.words import caption_vectors, picture_vectors
 from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
@@ -42,18 +44,17 @@ class Options:
     """How much work an audit may do."""
 
     split: str = "train"
-    quick: bool = True  # train quick models; without them a run must be named
+    quick: bool = True  # train quick models as well
     folds: int = 5
     models: int | None = None  # quick models a fold, averaged; None: two on a GPU, one on a CPU
     seed: int = 0
     device: str = "auto"
     overrides: dict[str, Any] | None = None  # arguments of the quick recipe
+    captions: str = "auto"  # compared by their meaning (minilm) or by their words; auto: meaning where it is there
 
 
 def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
     """The signals of all usable pairs of a split, from the folder where they are there already."""
-    if run is None and not options.quick:
-        raise BadInput("an audit without quick models needs a run to ask; name one, or leave --quick on")
     claim(folder, settings(run, pairs, options))
     kept = folder / FILE
     if not kept.exists():
@@ -78,7 +79,8 @@ def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Any]:
     """What an audit's folder belongs to."""
     named = None if run is None else {"name": run.method, "data": run.info.get("data"), "seed": run.info.get("seed")}
     work = {"folds": options.folds, "models": options.models, "overrides": options.overrides} if options.quick else None
-    return {"data": fingerprint(pairs), "split": options.split, "seed": options.seed, "quick": work, "run": named}
+    rest = {"split": options.split, "seed": options.seed, "captions": options.captions}
+    return {"data": fingerprint(pairs), **rest, "quick": work, "run": named}
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
@@ -111,7 +113,7 @@ def _gather(run: Run | None, pairs: Pairs, work: Path, options: Options) -> dict
     plan = Plan(lean, folds, device, options.seed, given)
     found = {"rows": rows, "fold": folds.fold, "decoy": folds.decoy, "lost": lost, "group": folds.group}
     found |= {"wrong": np.searchsorted(rows, folds.wrong), "picture": pairs.picture[rows]}
-    found |= {f"free_{name}": value for name, value in _free(plan, inputs.table).items()}
+    found |= _untrained(plan, inputs.table, work, options)
     if options.quick:
         found |= _quick(plan, work, options)
     if run is not None:
@@ -138,12 +140,16 @@ def _scene(plan: Plan) -> tuple[Scene, np.ndarray]:
     return Scene(picture, folds.group[pictures], np.searchsorted(folds.rows, folds.wrong)), pictures
 
 
-def _free(plan: Plan, table: Table) -> Lists:
-    """Neighbours and siblings without any trained model."""
+def _untrained(plan: Plan, table: Table, work: Path, options: Options) -> Lists:
+    """What fixed vectors say: neighbours and siblings, and the closed-form witness with its better partners."""
     scene, pictures = _scene(plan)
-    texts = word_vectors([table.pairs.captions[row] for row in plan.folds.rows.tolist()], seed=plan.seed)
-    space = Space(picture_vectors(table, pictures).to(plan.device), texts.to(plan.device))
-    return lists(space, scene, np.arange(len(plan.folds.rows)), seed=plan.seed)
+    said = [table.pairs.captions[row] for row in plan.folds.rows.tolist()]
+    texts = caption_vectors(said, options.captions, work / "captions.npy", device=plan.device, seed=plan.seed)
+    images = picture_vectors(table, pictures)
+    space = Space(images.to(plan.device), texts.to(plan.device))
+    near = lists(space, scene, np.arange(len(said)), seed=plan.seed)
+    plain = witness(images, texts, scene, plan.folds.fold, seed=plan.seed)
+    return {f"free_{name}": value for name, value in near.items()} | {f"plain_{k}": v for k, v in plain.items()}
 
 
 def _quick(plan: Plan, work: Path, options: Options) -> Lists:

@@ -117,7 +117,7 @@ def _matrix(columns: Columns) -> np.ndarray:
 
 def anchored(found: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     """Columns of the real pairs and of the manufactured ones, high = looks right."""
-    asked = [""] if "i2t" in found else []
+    asked = [prefix for prefix in ("", "plain_") if f"{prefix}i2t" in found]
     if "run_i2t" in found and not bool(found["run_trained_here"]):  # a model that never saw these pairs
         asked.append("run_")
     sides: tuple[Columns, Columns] = ({}, {})

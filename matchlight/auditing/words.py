@@ -1,17 +1,57 @@
-"""Likeness without a trained model: captions by their rarer words (TF-IDF), pictures by their mean features."""
+"""Likeness without training: captions by their meaning or their rarer words, pictures by their mean features."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from matchlight import checkpoints
 from matchlight.batches import Table
+from matchlight.console import say
+from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 from matchlight.prepare import pick_device, prepare, view_of
 
+if TYPE_CHECKING:
+    from matchlight.sentences import SentenceEncoder
+
 SHAPES = 160  # dimensions that word counts are folded into
 BLOCK = 256  # pictures read at once
+KINDS = ("auto", "minilm", "words")
+
+
+def caption_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device, seed: int = 0) -> Tensor:
+    """(n, D) unit vectors: of meaning, by a pretrained sentence encoder, or of words; `auto`: meaning if installed.
+
+    Reading many captions takes minutes on a CPU, so what was read is `kept` for an audit that goes on.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"captions={kind}: {', '.join(KINDS)}")
+    if kept.exists():
+        return torch.from_numpy(np.load(kept, allow_pickle=False))
+    encoder = None if kind == "words" else _encoder(needed=kind == "minilm")
+    if encoder is None:
+        return word_vectors(captions, seed=seed)
+    texts, place = np.unique(np.array(captions, dtype=object), return_inverse=True)
+    vectors = encoder.encode(texts.tolist(), device=device)[place]
+    checkpoints.write_array(kept, vectors)
+    return torch.from_numpy(vectors)
+
+
+def _encoder(*, needed: bool) -> SentenceEncoder | None:
+    from matchlight.sentences import sentence_encoder
+
+    try:
+        return sentence_encoder("minilm", frozen=True)
+    except BadInput as missing:
+        if needed:
+            raise
+        say(f"captions are compared by their words ({missing})")
+        return None
 
 
 def word_vectors(captions: list[str], *, seed: int = 0) -> Tensor:

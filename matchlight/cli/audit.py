@@ -10,6 +10,7 @@ import typer
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, table
 
+KINDS = ("auto", "minilm", "words")
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
 TRUTH = ("auroc", "average_precision", "precision", "recall")
@@ -22,12 +23,16 @@ def audit(
     split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train",
     truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None,
     quick: Annotated[
-        str, choice("--quick", ("on", "off"), "Train quick cross-validated models; off asks the run alone.")
+        str, choice("--quick", ("on", "off"), "Train small cross-validated models as well; off takes seconds.")
     ] = "on",
     models: Annotated[
         int | None, typer.Option(min=1, max=9, help="Quick models a fold, averaged: 2 on a GPU, 1 on a CPU.")
     ] = None,
     folds: Annotated[int, typer.Option(min=2, max=20, help="Parts that are judged by models blind to them.")] = 5,
+    captions: Annotated[
+        str,
+        choice("--captions", KINDS, "How captions are compared: by meaning or by words."),
+    ] = "auto",
     siblings: Annotated[
         bool, typer.Option("--siblings/--no-siblings", help="Compare the captions of one picture with each other.")
     ] = True,
@@ -37,7 +42,7 @@ def audit(
 ) -> None:
     """Find the pairs of a data set that are wrong: pairs.csv, summary.json and report.html.
 
-    Works without a run: quick models are trained on parts of the data and asked about the rest.
+    Works without a run: models are fitted on parts of the data and asked about the rest.
 
     Example: matchlight audit --data my_photos -o audits/one
     """
@@ -61,6 +66,7 @@ def audit(
         folds=folds,
         seed=seed,
         device=device,
+        captions=captions,
     )
     emit(found.summary) if json else _print(found)
 

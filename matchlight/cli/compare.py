@@ -31,25 +31,27 @@ def compare(
     ] = "symmetric",
     split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
     protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto",
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option("--device", help="auto, cpu or cuda; cuda:0,cuda:1 trains two entries at a time.")
+    ] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
     json: Json = False,
 ) -> None:
     """Train methods at several shares of noise, measure them on test, and put the results in one table.
 
-    Writes table.md, table.csv, curves.svg and results.json beside the runs. A killed comparison goes on where it
-    stopped; finished entries are not trained again. name=value before the first method is for all of them.
+    Writes report.html, table.md, table.tex, table.csv, curves.svg and results.json beside the runs. A killed comparison
+    goes on where it stopped; finished entries are not trained again. name=value before the first method is for all.
 
     Example: matchlight compare vse++ scan ncr scorer=saf --data scenes --noise 0,0.2,0.4 -o compared
     """
-    from matchlight.compare import Settings, entrants, failures
-    from matchlight.compare import compare as run_all
-    from matchlight.pairs import Pairs
+    from matchlight.compare import Settings, failures
+    from matchlight.crew import compare_on
+    from matchlight.entrants import entrants
 
-    asked, shares = entrants(methods), _shares(noise)
-    settings = Settings(per=per, kind=kind, split=split, protocol=protocol, device=device, precision=precision)
-    results = run_all(asked, Pairs.read(data), out, noise=shares, seeds=seeds, settings=settings, show=_so_far)
-    emit(results) if json else _print(results)
+    asked, shares, devices = entrants(methods), _shares(noise), [name.strip() for name in device.split(",")]
+    settings = Settings(per=per, kind=kind, split=split, protocol=protocol, precision=precision)
+    results = compare_on(devices, asked, data, out, noise=shares, seeds=seeds, settings=settings, show=_so_far)
+    emit(results) if json else _print(results, out)
     failures(results)
 
 
@@ -65,19 +67,27 @@ def _shares(text: str) -> list[float]:
     return found
 
 
-def _print(results: dict[str, Any]) -> None:
+def _print(results: dict[str, Any], out: Path) -> None:
+    from matchlight.significance import NOTE
     from matchlight.standings import wide
 
     header, rows = wide(results)
     table("", header, rows)
+    if any("*" in entry for row in rows for entry in row[2:]):
+        typer.echo(NOTE)
+    typer.echo(f"look at {out / 'report.html'}")
 
 
 def _so_far(results: dict[str, Any]) -> None:
     """The table as it stands, for whoever watches."""
     from matchlight.console import err
-    from matchlight.standings import as_markdown
+    from matchlight.standings import wide
 
-    err.print(as_markdown(results), markup=False)
+    header, rows = wide(results)
+    for row in [header, *rows]:
+        err.print(
+            "  ".join(f"{entry:<24.24}" if k == 0 else f"{entry:>14}" for k, entry in enumerate(row)), markup=False
+        )
 
 
 def register(app: typer.Typer) -> None:

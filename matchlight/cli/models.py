@@ -1,4 +1,4 @@
-"""`matchlight methods | train | evaluate | embed | import | demo`: from a method's name to a measured model."""
+"""`matchlight methods | train | embed | import | demo`: from a method's name to a model."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.evaluate import Data, Device, print_report
+from matchlight.cli.evaluate import evaluate as evaluate_command
+from matchlight.cli.options import Json
 from matchlight.cli.output import emit, table
 
-PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels")
-Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
 OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
 
@@ -109,54 +108,6 @@ def _finished(run: Any, *, json: bool) -> None:
         typer.echo(f"{run.folder}: model of epoch {chosen['epoch'] + 1} kept ({chosen['select']})")
 
 
-def evaluate(
-    data: Data,
-    run: Annotated[Path | None, typer.Argument(help="A run folder.")] = None,
-    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
-    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto",
-    ties: Annotated[
-        str, choice("--ties", ("worst", "official"), "Ties count against the model, or as old code does.")
-    ] = "worst",
-    scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None,
-    from_scores: Annotated[Path | None, typer.Option(help="Measure another tool's FILE.npy instead of a run.")] = None,
-    device: Device = "auto",
-    precision: Annotated[
-        str,
-        choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones (scores move by about 1e-4)."),
-    ] = "fp32",
-    json: Json = False,
-) -> None:
-    """Measure a run, or a score matrix of any tool, on a split.
-
-    Example: matchlight evaluate runs/first --data scenes --split test
-    """
-    from matchlight.core import BadInput
-    from matchlight.evaluation import evaluate as measure
-    from matchlight.evaluation import evaluate_file
-    from matchlight.pairs import Pairs
-    from matchlight.runs import Run
-
-    if (run is None) == (from_scores is None):
-        raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
-    if from_scores is not None and scores is not None:
-        raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
-    if from_scores is not None:
-        report = evaluate_file(from_scores, Pairs.read(data), split, protocol=protocol, ties=ties)
-    else:
-        loaded = Run.load(run, device=device)  # type: ignore[arg-type]
-        options = {"protocol": protocol, "ties": ties, "scores": scores, "precision": precision}
-        report = measure(loaded, Pairs.read(data), split, quiet=False, **options)  # type: ignore[arg-type]
-    emit(report) if json else _print(report)
-
-
-def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from matchlight.protocols import table as report_table
-
-    Console(highlight=False).print(report_table(report))
-
-
 def embed(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Data,
@@ -192,7 +143,7 @@ def demo(
     from matchlight.demo import run_demo, serve_demo
 
     report = run_demo(out, pictures=pictures, seed=seed)
-    emit(report) if json else _print(report["test"])
+    emit(report) if json else print_report(report["test"])
     if serve:
         serve_demo(report, port=port)
 
@@ -218,6 +169,6 @@ def import_(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the main app."""
-    for command in (methods, train, evaluate, embed, demo):
+    for command in (methods, train, evaluate_command, embed, demo):
         app.command()(command)
     app.command("import")(import_)

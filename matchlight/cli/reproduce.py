@@ -66,7 +66,8 @@ def _list(*, json: bool) -> None:
     from matchlight.reproduce import EXHIBITS
 
     if json:
-        emit([{"name": e.name, "paper": e.paper, "shows": e.shows, "options": e.options} for e in EXHIBITS.values()])
+        fields = ("name", "paper", "shows", "needs", "options")
+        emit([{field: getattr(one, field) for field in fields} for one in EXHIBITS.values()])
         return
     wide = max(map(len, EXHIBITS)) + 2
     for paper in dict.fromkeys(one.paper for one in EXHIBITS.values()):
@@ -74,6 +75,7 @@ def _list(*, json: bool) -> None:
         for one in EXHIBITS.values():
             if one.paper == paper:
                 typer.echo(f"  {one.name:<{wide}}{one.shows}")
+                typer.echo(f"  {'':<{wide}}  needs {one.needs}")
 
 
 def _print(result: dict[str, Any], out: Path) -> None:

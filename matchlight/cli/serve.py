@@ -16,6 +16,7 @@ def serve(
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 = any free one.")] = 8000,
     audit: Annotated[Path | None, typer.Option(help="A folder of `matchlight audit`, to review its suspects.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The indexed data, to show its pictures in full size.")] = None,
     token: Annotated[
         str | None, typer.Option(envvar="MATCHLIGHT_TOKEN", show_envvar=True, help="A word that clients must know.")
     ] = None,
@@ -40,7 +41,7 @@ def serve(
     sock = server.bound(host, port)
     limits = Limits(workers=min(4, max(2, os.cpu_count() or 1)))
     _share_cores(limits.workers)
-    app = create(index, audit=audit, token=token, host=host, allow_hosts=allow_host or (), limits=limits)
+    app = create(index, audit=audit, data=data, token=token, host=host, allow_hosts=allow_host or (), limits=limits)
     typer.echo(server.address(sock, token))
     say("Ctrl-C ends it")
     server.run(app, sock)

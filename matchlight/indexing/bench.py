@@ -1,4 +1,4 @@
-"""How much faster than scoring everything: sets drawn around centres, stored, searched, and timed both ways."""
+"""How much faster than scoring everything: drawn sets, or a trained run and its data, searched and timed both ways."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight.console import track
-from matchlight.core import IMAGE, TEXT, Embedding, Matcher
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher
 from matchlight.indexing.coarse import Plain, all_rows
 from matchlight.indexing.engines.faiss import Faiss
-from matchlight.indexing.searching import Searcher, Side
+from matchlight.indexing.index import Index
+from matchlight.indexing.searching import TOP, Searcher, Side
 from matchlight.indexing.shards import SHARD
-from matchlight.indexing.tuning import TOP, measure, true_best
+from matchlight.indexing.tuning import measure, true_best
 from matchlight.indexing.vectors import Sets, write_shard
+from matchlight.pairs import Pairs
+from matchlight.runs import Run
 from matchlight.sets import SmoothChamfer
 
+CPU = torch.device("cpu")
 SPREAD = 0.8  # how far a set's vectors lie from their centre, which has length 1 in every dimension
 
 
@@ -59,15 +64,36 @@ def _sides(folder: Path, items: int, each: int, dim: int, questions: int) -> dic
     }
 
 
-def timed(work: Callable[[int], Any], count: int) -> tuple[float, float]:
-    """Median and 95th percentile of milliseconds."""
+@dataclass
+class Clock:
+    """Seconds by the wall and of the processor between `with` and its end: on a shared machine they differ."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def __enter__(self) -> Clock:
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.wall, self.cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
+
+
+def timed(work: Callable[[int], Any], count: int) -> dict[str, float]:
+    """Median and 95th percentile of milliseconds, by the wall and of the processor."""
     work(0)
-    spent = []
+    wall, cpu = [], []
     for number in track(range(count), "asking"):
-        began = time.perf_counter()
-        work(number)
-        spent.append(1000 * (time.perf_counter() - began))
-    return float(np.median(spent)), float(np.percentile(spent, 95))
+        with Clock() as clock:
+            work(number)
+        wall.append(1000 * clock.wall)
+        cpu.append(1000 * clock.cpu)
+    return {**_middle(wall), **{f"cpu_{name}": value for name, value in _middle(cpu).items()}}
+
+
+def _middle(spent: list[float]) -> dict[str, float]:
+    p50, p95 = np.percentile(spent, [50, 95])
+    return {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}
 
 
 def grown(
@@ -78,15 +104,13 @@ def grown(
         sides = _sides(Path(folder), items, each, dim, questions)
         matcher = Matcher({}, SmoothChamfer())
         matcher.register_parameter("somewhere", torch.nn.Parameter(torch.zeros(1)))  # a model is asked where it lives
-        searcher = Searcher(matcher, Plain(matcher), sides, torch.device("cpu"))
-        began = time.perf_counter()
-        rows = all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, searcher.device)
-        engine = Faiss.build(sides[IMAGE].numbers, rows)
-        built = time.perf_counter() - began
-        del rows
+        searcher = Searcher(matcher, Plain(matcher), sides, CPU)
+        with Clock() as building:
+            engine = Faiss.build(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, CPU))
+            engine.save(Path(folder) / "engine")
         sides[IMAGE].engine = engine
-        engine.save(Path(folder) / "engine")
-        found = measure(searcher, true_best(searcher, TEXT, seed=0), target)
+        with Clock() as measuring:
+            found = measure(searcher, true_best(searcher, TEXT, seed=0, questions=questions), target)
         sides[IMAGE].candidates, sides[IMAGE].merge = found.candidates, found.merge
 
         def ask(number: int, *, everything: bool = False) -> Any:
@@ -100,13 +124,70 @@ def grown(
         "vectors": items * each,
         "dim": dim,
         "engine": engine.kind,
-        "build_seconds": round(built, 2),
+        "build_seconds": round(building.wall, 2),
+        "build_cpu_seconds": round(building.cpu, 2),
+        "measuring_seconds": round(measuring.wall, 2),
         "disk_mb": round(disk / 1e6, 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "candidates": found.candidates,
         "recall": round(found.recall, 4),
-        "milliseconds": {"p50": round(quick[0], 2), "p95": round(quick[1], 2)},
-        "exact_milliseconds": {"p50": round(slow[0], 2), "p95": round(slow[1], 2)},
-        "per_second": round(1000 / quick[0], 1),
-        "ratio": round(slow[0] / quick[0], 1),
+        "questions": found.questions,
+        "milliseconds": quick,
+        "exact_milliseconds": slow,
+        "per_second": round(1000 / quick["p50"], 1),
+        "per_cpu_second": round(1000 / quick["cpu_p50"], 1),
+        "ratio": _ratio(slow, quick),
+        "cpu_ratio": _ratio(slow, quick, "cpu_p50"),
+    }
+
+
+def _ratio(slow: dict[str, float], quick: dict[str, float], by: str = "p50", common: float = 0.0) -> float:
+    """How many times as long everything takes; `common` milliseconds are no part of either."""
+    return round((slow[by] - common) / max(1e-3, quick[by] - common), 1)
+
+
+def asked(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **options: Any) -> dict[str, Any]:
+    """Index all pictures with all captions but the last of each, and ask with last captions of the test split.
+
+    So neither the model nor the index has seen a question. `options` are those of `Index.build`.
+    """
+    last = len(pairs) - 1 - np.unique(pairs.picture[::-1], return_index=True)[1]
+    own = last[pairs.splits[pairs.picture[last]] == "test"]
+    if not len(own):
+        raise BadInput(f"{pairs.root}: no captions in the split test to ask with")
+    rows = own[np.linspace(0, len(own) - 1, min(questions, len(own))).astype(np.int64)]
+    with Clock() as building:
+        left = np.delete(np.arange(len(pairs)), last)
+        index = Index.build(run, pairs.select(np.arange(len(pairs.names)), left), out, **options)
+    with index:
+        words = [pairs.captions[row] for row in rows]
+        found: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
+        reading = timed(lambda number: index.asker.words(words[number]), len(words))
+
+        def ask(number: int, *, everything: bool) -> None:
+            hits = index.search(words[number], top=TOP, exact=everything).hits
+            found[everything][number] = [hit.id for hit in hits]
+
+        spent = {way: timed(lambda number, way=way: ask(number, everything=way), len(words)) for way in found}  # type: ignore[misc]
+        kept = [np.isin(best, found[False][number]).mean() for number, best in found[True].items()]
+        about = index.describe()
+    return {
+        "method": run.method,
+        "pictures": about["items"],
+        "captions": about["captions"],
+        "coarse": about["coarse"],
+        "build_seconds": round(building.wall, 1),
+        "build_cpu_seconds": round(building.cpu, 1),
+        "disk_mb": round(about["bytes"] / 1e6, 1),
+        "candidates": about["candidates"][IMAGE],
+        "share": round(about["candidates"][IMAGE] / about["items"], 4),
+        "recall": round(float(np.mean(kept)), 4),
+        "questions": len(words),
+        "milliseconds": spent[False],
+        "exact_milliseconds": spent[True],
+        "reading_milliseconds": reading,
+        "ratio": _ratio(spent[True], spent[False]),
+        "cpu_ratio": _ratio(spent[True], spent[False], "cpu_p50"),
+        "cpu_ratio_without_reading": _ratio(spent[True], spent[False], "cpu_p50", reading["cpu_p50"]),
+        "measured": about["measured"],
     }

@@ -125,8 +125,9 @@ def _copy_model(run: Run, folder: Path) -> None:
     checkpoints.save_weights(folder / "model.safetensors", run.matcher.state_dict())
     if run.vocabulary is not None:
         run.vocabulary.save(folder / "vocab.json")
-    if (run.folder / "labels.json").is_file():
-        shutil.copyfile(run.folder / "labels.json", folder / "labels.json")
+    for name in ("labels.json", "metrics.json"):  # what its outputs mean, and how well it was measured
+        if (run.folder / name).is_file():
+            shutil.copyfile(run.folder / name, folder / name)
 
 
 # ---- what searches ---------------------------------------------------------------------------------------------------
@@ -144,9 +145,9 @@ def complete(
     after: dict[str, int] | None = None,
 ) -> Path:
     """From shards to a version in use: what proposes, the engine, how many candidates, the map; then the switch."""
-    numbers = {IMAGE: catalogue.ids, TEXT: catalogue.rows}
+    numbers, alive = {IMAGE: catalogue.ids, TEXT: catalogue.rows}, catalogue.alive_sides()
     sides = {
-        side: Side(Sets([folder / SETS / name for name in shards[side]]), numbers[side], None, 0)
+        side: Side(Sets([folder / SETS / name for name in shards[side]]), numbers[side], None, 0, alive=alive[side])
         for side in (IMAGE, TEXT)
     }
     searcher = Searcher(run.matcher, Plain(run.matcher), sides, run.device)
@@ -157,7 +158,8 @@ def complete(
     if isinstance(searcher.proposer, distil.Distilled):
         searcher.proposer.save(folder / MAPS)
     uid, old = secrets.token_hex(6), _engine_of(root)
-    engines = make_engines(folder, root, numbers, rows, options, uid)
+    gone = {side: np.delete(numbers[side], one.there()) for side, one in sides.items()}
+    engines = make_engines(folder, root, numbers, rows, options, uid, gone)
     measured = {}
     for side, engine in engines.items():
         sides[side].engine = engine
@@ -176,7 +178,7 @@ def complete(
     for engine in engines.values():
         engine.close()
     _drop(old, root, uid)
-    _report(measured, len(catalogue.ids))
+    _report(measured)
     return final
 
 
@@ -199,10 +201,11 @@ def describe(
         "engine": {"name": options.engine, "address": options.address},
         "coarse": proposer,
         "target": options.target,
+        "asked": {"candidates": options.candidates, "coarse": options.coarse},
         "padding": padding,
         "shards": shards,
-        "pictures": len(catalogue.ids),
-        "captions": len(catalogue.rows),
+        "pictures": int(catalogue.alive.sum()),
+        "captions": int(catalogue.alive[catalogue.picture].sum()),
         "next": {"id": int(catalogue.ids.max()) + 1, "row": int(catalogue.rows.max()) + 1},
         "map": options.map,
         "thumbnails": bool(shards[THUMBS]),
@@ -212,9 +215,9 @@ def describe(
     }
 
 
-def _report(measured: dict[str, Measured], pictures: int) -> None:
+def _report(measured: dict[str, Measured]) -> None:
     one = measured[IMAGE]
-    say(f"{one.candidates} of {pictures} pictures are scored for a question: {one.recall:.1%} of the true best ten")
+    say(f"{one.candidates} of {one.items} pictures are scored for a question: {one.recall:.1%} of the true best ten")
 
 
 def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options) -> dict[str, np.ndarray]:
@@ -230,7 +233,8 @@ def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options
     good = all(cost[side] <= max(SHARE * sizes[side] / 2, 10) for side in cost)
     if own and (options.coarse == "plain" or (options.coarse == "auto" and (good or sizes[IMAGE] < WORTH))):
         return own
-    learned: Proposer = distil.distilled(searcher, seed=options.seed)
+    unseen = {truth.given: truth.places for truth in truths.values()}
+    learned: Proposer = distil.distilled(searcher, seed=options.seed, unseen=unseen)
     rows = _rows(searcher, learned)
     found = _cost(truths, learned, rows, options.target)
     if own and options.coarse == "auto" and sum(found.values()) >= sum(cost.values()):
@@ -248,16 +252,26 @@ def _cost(truths: dict[str, Truth], proposer: Proposer, rows: dict[str, np.ndarr
 
 
 def make_engines(
-    folder: Path, root: Path, numbers: dict[str, np.ndarray], rows: dict[str, np.ndarray], options: Options, uid: str
+    folder: Path,
+    root: Path,
+    numbers: dict[str, np.ndarray],
+    rows: dict[str, np.ndarray],
+    options: Options,
+    uid: str,
+    gone: dict[str, np.ndarray],
 ) -> dict[str, Engine]:
-    """An engine a side, with all rows in it."""
+    """An engine a side, with all rows in it; items that are `gone` are taken out again."""
+    made: dict[str, Engine]
     if options.engine == "faiss":
-        made: dict[str, Engine] = {side: Faiss.build(numbers[side], rows[side]) for side in rows}
-        for side, engine in made.items():
-            engine.save(folder / ENGINE / side)
-        return made
-    client = connect(options.address or str(root / store.DATABASE))
-    return {side: Milvus.build(client, f"matchlight_{uid}_{side}", numbers[side], rows[side]) for side in rows}
+        made = {side: Faiss.build(numbers[side], rows[side]) for side in rows}
+    else:
+        client = connect(options.address or str(root / store.DATABASE))
+        made = {side: Milvus.build(client, f"matchlight_{uid}_{side}", numbers[side], rows[side]) for side in rows}
+    for side, engine in made.items():
+        if len(gone[side]):
+            engine.remove(gone[side])
+        engine.save(folder / ENGINE / side)
+    return made
 
 
 def _engine_of(root: Path) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from matchlight import checkpoints
-from matchlight.core import BadInput
+from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.indexing.packs import Pack, write_pack
 from matchlight.pairs import Pairs
 
@@ -91,6 +91,12 @@ class Catalogue:
     def labels_of(self, place: int) -> list[str]:
         """A picture's labels by name."""
         return [self.label_names[k] for k in np.flatnonzero(self.label[place])]
+
+    def alive_sides(self) -> dict[str, np.ndarray | None]:
+        """For each side, which of its items were not removed; None: all are there."""
+        if self.alive.all():
+            return {IMAGE: None, TEXT: None}
+        return {IMAGE: self.alive, TEXT: self.alive[self.picture]}
 
     def passing(self, where: Where | None) -> np.ndarray | None:
         """(N,) which pictures pass a filter and are still there; None: no filter was given."""

@@ -31,9 +31,9 @@ from matchlight.similarity import parts_of, score_all
 DIM, HIDDEN = 256, 512
 SIDE = 192  # pictures and captions of a block
 BLOCKS = (6, 160)  # at least, at most: as many as show every pair twice
-HARD = 1 / 6  # of the blocks are around what the maps confuse
+HARD = 1 / 8  # of the blocks are around what the maps confuse
 SECONDS = 120.0  # of all cores together, for the model's scores of all blocks
-STEPS, RATE, SHARP = 1000, 2e-3, 2.0
+STEPS, RATE, SHARP = 1500, 2e-3, 1.5
 
 Block = tuple[Tensor, Tensor, Tensor]  # places of pictures, of captions, and the model's scores of all pairs
 
@@ -119,8 +119,10 @@ def all_pooled(searcher: Searcher, side: str) -> Tensor:
     return torch.cat([pooled(part).half() for _, part in searcher.sides[side].sets.blocks(BLOCK)])
 
 
-def distilled(searcher: Searcher, *, seed: int, seconds: float | None = None) -> Distilled:
-    """Learn the two maps from the model's scores."""
+def distilled(
+    searcher: Searcher, *, seed: int, seconds: float | None = None, unseen: dict[str, np.ndarray] | None = None
+) -> Distilled:
+    """Learn the two maps from the model's scores; `unseen` are places of each side that are kept from them."""
     before = torch.random.get_rng_state()
     torch.manual_seed(seed)
     try:
@@ -131,13 +133,22 @@ def distilled(searcher: Searcher, *, seed: int, seconds: float | None = None) ->
             one = maps[side]
             assert isinstance(one, Map)
             one.settle(value[:: max(1, len(value) // 4096)].float())
-        ask = Asking(searcher, maps, values, np.random.default_rng(seed), SECONDS if seconds is None else seconds)
+        known = {side: _seen(len(value), (unseen or {}).get(side)) for side, value in values.items()}
+        limit = SECONDS if seconds is None else seconds
+        ask = Asking(searcher, maps, values, known, np.random.default_rng(seed), limit)
         blocks = ask.blocks(hard=False)
-        _learn(maps, values, blocks, steps=STEPS // 3)
+        _learn(maps, values, blocks, steps=STEPS // 4)
         _learn(maps, values, [*blocks, *ask.blocks(hard=True)], steps=STEPS)
     finally:
         torch.random.set_rng_state(before)
     return Distilled(maps)
+
+
+def _seen(count: int, unseen: np.ndarray | None) -> np.ndarray:
+    """Places that may be learned from; where half of them were kept away, too little would be left to learn from."""
+    places = np.arange(count)
+    left = places if unseen is None else np.setdiff1d(places, unseen)
+    return left if 2 * len(left) >= count else places
 
 
 @dataclass
@@ -147,6 +158,7 @@ class Asking:
     searcher: Searcher
     maps: nn.ModuleDict
     values: dict[str, Tensor]
+    known: dict[str, np.ndarray]  # places that may be asked about
     rng: np.random.Generator
     seconds: float
 
@@ -171,19 +183,21 @@ class Asking:
         return torch.from_numpy(images), torch.from_numpy(texts), torch.from_numpy(scores)
 
     def _random(self) -> list[np.ndarray]:
-        counts = [len(self.values[side]) for side in (IMAGE, TEXT)]
-        return [self.rng.choice(count, min(SIDE, count), replace=False) for count in counts]
+        return [self._some(side, SIDE) for side in (IMAGE, TEXT)]
+
+    def _some(self, side: str, count: int) -> np.ndarray:
+        known = self.known[side]
+        return self.rng.choice(known, min(count, len(known)), replace=False)
 
     @torch.inference_mode()
     def _near(self) -> list[np.ndarray]:
         """Pictures and captions around a few captions drawn at random: what the maps, as they are, find alike."""
         values = self.values
-        seeds = self.rng.choice(len(values[TEXT]), min(4, len(values[TEXT])), replace=False)
-        asked, found = self.maps[TEXT](values[TEXT][seeds].float()), []
+        asked, found = self.maps[TEXT](values[TEXT][self._some(TEXT, 4)].float()), []
         for side in (IMAGE, TEXT):
-            parts = torch.split(values[side], 8192)
-            score = torch.cat([self.maps[side](part.float()) @ asked.T for part in parts]).amax(1)
-            found.append(score.topk(min(SIDE, len(score))).indices.numpy())
+            parts = torch.split(torch.from_numpy(self.known[side]), 8192)
+            score = torch.cat([self.maps[side](values[side][part].float()) @ asked.T for part in parts]).amax(1)
+            found.append(self.known[side][score.topk(min(SIDE, len(score))).indices.numpy()])
         return found
 
 

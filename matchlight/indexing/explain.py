@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from matchlight.attention import CrossAttention, attention, cosines, own
-from matchlight.core import IMAGE, TEXT, Embedding, Matcher
+from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Matcher
 from matchlight.evaluation import products_in
 from matchlight.indexing.shards import slot_shares
 from matchlight.methods.similarity_vectors import SimilarityVectors
@@ -60,6 +60,7 @@ def explain(index: Index, place: int, words: str) -> dict[str, Any]:
         "score": score,
         "kind": kind,
         "slots": [] if shares is None else scaled(shares[0].T.float().cpu()).tolist(),
+        "nearest": [] if shares is None else nearest(index, stored),
         "unknown": unknown,
     }
 
@@ -117,6 +118,21 @@ def _through_slots(image: Embedding, text: Embedding) -> Tensor:
     near = (16 * (text.vectors[0] @ image.vectors[0].T)).flatten().softmax(0).view(text.vectors.shape[1], -1)
     found = words[0].float() @ near @ regions[0].float().T
     return found - found.amin(1, keepdim=True) if found.shape[1] > 1 else found  # slots share evenly what they ignore
+
+
+def nearest(index: Index, image: Embeddings) -> list[dict[str, Any]]:
+    """For each slot of a picture the caption with the slot nearest to it; none where the index has no row a slot."""
+    side = index.searcher.sides[TEXT]
+    rows = index.searcher.proposer.rows(image, IMAGE)[0]
+    if side.engine is None or side.engine.each < 2 or len(rows) != parts_of(image)[0].vectors.shape[1]:
+        return []
+    scores, found = side.engine.search(rows.numpy(), 1)
+    out = []
+    for score, near in zip(scores, (side.places(one) for one in found), strict=True):
+        place = int(near[0]) if len(near) else -1
+        row, caption = (int(side.numbers[place]), index.catalogue.caption(place)) if len(near) else (-1, "")
+        out.append({"row": row, "caption": caption, "score": float(score[0])})
+    return out
 
 
 def boxes_of(index: Index, image: Embedding, count: int) -> list[Box]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matchlight.indexing.index import Index
 
 SPARSE = 0.25  # share of removed pictures from which on the index is packed anew
+GROWN = 1.5  # times as many pictures as were measured, from which on all is measured anew
 KNOWN = 4096  # pictures on the map that new ones are put beside
 
 
@@ -45,11 +46,33 @@ def add(index: Index, pairs: Pairs, split: str) -> list[int]:
         if info["thumbnails"] and not new[THUMBS]:
             new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
         more = catalogue_of(folder / SETS, source, new, first=(info["next"]["id"], info["next"]["row"]))
-        _grow_engines(index, folder, new, more)
         shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
         last = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
-        _commit(index, folder, index.catalogue.with_more(more), {**info, "shards": shards, "next": last})
+        catalogue = index.catalogue.with_more(more)
+        if catalogue.alive.sum() >= GROWN * info["sides"][IMAGE]["items"]:
+            _complete(index, folder, catalogue, shards, last)
+        else:
+            _grow_engines(index, folder, new, more)
+            _commit(index, folder, catalogue, {**info, "shards": shards, "next": last})
         return [int(one) for one in more.ids]
+
+
+def _complete(
+    index: Index, folder: Path, catalogue: Catalogue, shards: dict[str, list[str]], last: dict[str, int]
+) -> None:
+    """What proposes, the engine and the number of candidates made and measured anew, as the index was asked for."""
+    info = index.info
+    how = Options(
+        info["engine"]["name"],
+        info["engine"]["address"],
+        target=info["target"],
+        map=info["map"],
+        seed=info["seed"],
+        **info["asked"],
+    )
+    (folder / MAPS).unlink(missing_ok=True)  # a link to the old version's
+    index.close()  # a database folder is opened by one at a time
+    complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=last)
 
 
 def _grow_engines(index: Index, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
@@ -98,14 +121,13 @@ def remove(index: Index, ids: list[int]) -> None:
         gone = {IMAGE: index.catalogue.ids[places], TEXT: texts}
         _link(index, folder, SETS)
         engines = {side: _own_engine(index, side) for side in gone}
-        if (
-            index.info["engine"]["name"] == "faiss"
-        ):  # a database forgets them after the switch: the old version has them
+        files = index.info["engine"]["name"] == "faiss"
+        if files:  # a database forgets them after the switch: the old version has them
             _forget(engines, gone, folder)
         if index.info["map"]:
             checkpoints.write_array(folder / "map.npy", np.load(index.folder / "map.npy", allow_pickle=False))
         _commit(index, folder, catalogue, index.info)
-        if index.info["engine"]["name"] != "faiss":
+        if not files:
             _forget(engines, gone, folder)
 
 
@@ -132,12 +154,7 @@ def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
         assert index.thumbs is not None
         write_pack(folder / SETS / name, (index.thumbs[place] for place in own.tolist()))
     store.link_tree(index.folder / MODEL, folder / MODEL)
-    info = index.info
-    how = Options(
-        info["engine"]["name"], info["engine"]["address"], target=info["target"], map=info["map"], seed=info["seed"]
-    )
-    index.close()  # a database folder is opened by one at a time
-    complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=info["next"])
+    _complete(index, folder, catalogue, shards, index.info["next"])
 
 
 def _link(index: Index, folder: Path, *parts: str) -> None:

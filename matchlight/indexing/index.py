@@ -23,6 +23,7 @@ from matchlight.processes import rank
 from matchlight.runs import Run
 
 SIDES = (IMAGE, TEXT)
+CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, told by `describe`
 
 
 class Index:
@@ -179,6 +180,12 @@ class Index:
         others = np.flatnonzero(places != place)[:top]
         return self._hits(places[others], scores[others], IMAGE, None)
 
+    def captions(self, id: int, top: int = 10) -> list[Hit]:
+        """Captions of the whole index that fit one of its pictures best, its own among them."""
+        query = self.searcher.sides[IMAGE].sets.take(np.array([self.catalogue.place(id)]))
+        places, scores, _ = self.searcher.top(query, IMAGE, TEXT, top=top)
+        return self._hits(places, scores, TEXT, None)
+
     # ---- looking -----------------------------------------------------------------------------------------------------
 
     @property
@@ -212,7 +219,7 @@ class Index:
         return found
 
     def explain(self, id: int, words: str) -> dict[str, Any]:
-        """Which region answered which word, and how well the two fit."""
+        """Which region answered which word, how well the two fit, and which caption is nearest to each slot."""
         return explain.explain(self, self.catalogue.place(id), words)
 
     def describe(self) -> dict[str, Any]:
@@ -238,7 +245,7 @@ class Index:
             "labels": self.catalogue.label_names,
             "thumbnails": self.info["thumbnails"],
             "map": self.info["map"],
-            "model": {"name": self.run.method, "arguments": self.run.info["arguments"], "view": self.run.info["view"]},
+            "model": {"name": self.run.method, **{name: self.run.info.get(name) for name in CARD}},
         }
 
     # ---- changing ----------------------------------------------------------------------------------------------------

@@ -56,9 +56,7 @@ def open_searcher(
     """Everything that a search needs."""
     found: dict[str, Engine] = open_engines(root, folder, info) if engines else {}
     numbers = {IMAGE: catalogue.ids, TEXT: catalogue.rows}
-    whole = bool(catalogue.alive.all())
-    alive = {IMAGE: None if whole else catalogue.alive, TEXT: None if whole else catalogue.alive[catalogue.picture]}
-    sides = {}
+    alive, sides = catalogue.alive_sides(), {}
     for side, one in info["sides"].items():
         parts = (open_sets(folder, info, side), numbers[side], found.get(side), one["candidates"], one["merge"])
         sides[side] = Side(*parts, alive=alive[side])

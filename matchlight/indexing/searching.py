@@ -22,6 +22,8 @@ from matchlight.similarity import score_all
 
 BLOCK = 1024  # items read at once when everything is scored
 SPARE = 2  # rows asked for, as a multiple of the candidates wanted
+TOP = 10  # results for which the number of candidates is measured
+MORE = 4  # candidates more for each result beyond them
 
 
 @dataclass
@@ -34,6 +36,10 @@ class Side:
     candidates: int
     merge: str = "mean"
     alive: np.ndarray | None = None  # (N,) False: removed, which the engine knows too; None: all are there
+
+    def there(self) -> np.ndarray:
+        """Places of all items that were not removed."""
+        return np.arange(len(self.numbers)) if self.alive is None else np.flatnonzero(self.alive)
 
     def places(self, numbers: np.ndarray) -> np.ndarray:
         """Places of items by number; numbers that are not there are left out."""
@@ -64,7 +70,7 @@ class Searcher:
         Last comes how many items were scored. `passing` (N,) says which may be found.
         """
         side = self.sides[wanted]
-        count = max(top, candidates or side.candidates)
+        count = max(top, candidates or side.candidates + MORE * max(0, top - TOP))
         keep = _both(passing, side.alive)
         places = None if keep is None else np.flatnonzero(keep)
         left = len(side.numbers) if places is None else len(places)

@@ -1,12 +1,15 @@
 """How many candidates are enough: measured on questions from the index itself, against scoring everything.
 
 For some captions (and some pictures) of the index everything is scored, which gives the true best ten. Then the engine
-proposes more and more candidates until they hold the wanted share of those ten.
+proposes more and more candidates until they hold the wanted share of those ten, less the standard error of so few
+questions. A number is chosen on one half of the questions and its recall measured on the other half, both ways round:
+the recall that is told is that of questions which had no say. What is learned from the index (`distil.py`) does not see
+these questions either.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,13 @@ from matchlight.console import track
 from matchlight.core import Embeddings
 from matchlight.evaluation import products_in
 from matchlight.indexing.coarse import MERGES, Proposer, proposal_scores
-from matchlight.indexing.searching import BLOCK, Searcher, chosen, other
+from matchlight.indexing.searching import BLOCK, TOP, Searcher, chosen, other
 from matchlight.similarity import score_all
 
-TOP = 10
 PAIRS = 2_000_000  # pairs scored to measure one side
-FEWEST, MOST = 24, 256  # questions
+FEWEST, MOST = 64, 256  # questions
+SHARE = 1 / 8  # of a side are questions at most (but for the fewest), since they are kept from what is learned
 CUTS = 3  # a doubling that was enough is halved so often, in search of less
-SPARE = 1.1  # more than what was found to be enough: other questions are others
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Truth:
     """Questions of the side `given` and the places of their true best ten among the other side."""
 
     given: str
+    places: np.ndarray  # (Q,) of the questions among their own side
     queries: Embeddings
     best: np.ndarray  # (Q, TOP)
 
@@ -46,32 +49,39 @@ class Measured:
 
     candidates: int
     merge: str
-    recall: float
+    recall: float  # of questions that had no say in the number
     questions: int
     target: float
+    items: int  # that were there when it was measured
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
 
+def questions_for(items: int, asked: int) -> int:
+    """How many of `asked` possible questions are asked of so many items."""
+    return min(asked, MOST, max(FEWEST, min(PAIRS // items, round(SHARE * asked))))
+
+
 @torch.inference_mode()
-def true_best(searcher: Searcher, given: str, *, seed: int, quiet: bool = False) -> Truth:
+def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
     """Score everything for a sample of questions."""
     sets, asked = searcher.sides[other(given)].sets, searcher.sides[given].sets
-    count = min(len(asked), MOST, max(FEWEST, PAIRS // len(sets)))
-    some = np.sort(np.random.default_rng(seed).choice(len(asked), count, replace=False))
+    there, among = (searcher.sides[side].there() for side in (other(given), given))
+    count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
+    some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
     queries = asked.take(some).to(searcher.device)
-    scores = np.empty((count, len(sets)), dtype=np.float32)
-    starts = range(0, len(sets), BLOCK)
+    scores = np.empty((count, len(there)), dtype=np.float32)
+    starts = range(0, len(there), BLOCK)
     with products_in("fp32", searcher.device):
         for start in starts if quiet else track(starts, "measuring"):
-            part = sets.take(np.arange(start, min(start + BLOCK, len(sets)))).to(searcher.device)
+            part = sets.take(there[start : start + BLOCK]).to(searcher.device)
             sides = (queries, part) if given == "image" else (part, queries)
             block = score_all(searcher.matcher, *sides, device=searcher.device)
             scores[:, start : start + BLOCK] = block if given == "image" else block.T
-    top = min(TOP, len(sets))
-    return Truth(given, queries.to("cpu"), np.argpartition(-scores, top - 1, axis=1)[:, :top])
+    top = min(TOP, len(there))
+    return Truth(given, some, queries.to("cpu"), there[np.argpartition(-scores, top - 1, axis=1)[:, :top]])
 
 
 def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) -> int:
@@ -80,39 +90,66 @@ def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) ->
     found = []
     for merge in MERGES if queries.shape[1] > 1 else MERGES[:1]:
         scores = proposal_scores(queries, rows, merge)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        rank = np.empty_like(order)
-        np.put_along_axis(rank, order, np.arange(len(rows))[None].repeat(len(order), 0), 1)
-        ranks = np.sort(np.take_along_axis(rank, truth.best, 1).ravel())
-        found.append(int(ranks[min(len(ranks) - 1, int(np.ceil(target * len(ranks))) - 1)]) + 1)
+        own = np.take_along_axis(scores, truth.best, 1)
+        ranks = np.sort(np.concatenate([(scores >= own[:, k, None]).sum(1) for k in range(own.shape[1])]))
+        found.append(int(ranks[min(len(ranks) - 1, int(np.ceil(target * len(ranks))) - 1)]))
     return min(found)
 
 
 def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | None = None) -> Measured:
-    """The number of candidates that reaches the target and a little more; or the recall of a number that was given."""
-    rows = searcher.proposer.rows(truth.queries, truth.given)
-    total = len(searcher.sides[truth.wanted].sets)
-
-    def tried(count: int) -> Measured:
-        lists = searcher.listed(rows, truth.wanted, count)
-        ways = MERGES if rows.shape[1] > 1 else MERGES[:1]
-        found = {merge: _recall(searcher, truth, lists, count, merge) for merge in ways}
-        best = max(found, key=lambda merge: found[merge])
-        return Measured(count, best, found[best], len(truth.best), target)
-
-    if candidates is not None:
-        return tried(candidates)
-    low = high = min(TOP, total)
-    while high < total and tried(high).recall < target:
-        low, high = high, min(total, 2 * high)
-    for _ in range(CUTS if high > low else 0):
-        middle = round((low * high) ** 0.5)
-        low, high = (low, middle) if tried(middle).recall >= target else (middle, high)
-    return tried(min(total, int(np.ceil(SPARE * high))))
+    """The number of candidates that reaches the target; or the recall of a number that was given."""
+    trial, count = Trial(searcher, truth), len(truth.best)
+    first = np.arange(count) % 2 == 0
+    halves = [(first, ~first), (~first, first)] if count > 1 else [(first, first)]
+    numbers = [candidates or trial.enough(half, target) for half, _ in halves]
+    ways = [trial.way(number, half) for number, (half, _) in zip(numbers, halves, strict=True)]
+    held = [trial.kept(n)[way][rest] for n, way, (_, rest) in zip(numbers, ways, halves, strict=True)]
+    most = int(np.argmax(numbers))
+    found = float(np.concatenate(held).mean())
+    return Measured(numbers[most], ways[most], found, count, target, trial.total)
 
 
-def _recall(searcher: Searcher, truth: Truth, lists: tuple[np.ndarray, np.ndarray], count: int, merge: str) -> float:
-    """The share of the true best that these lists, merged to `count` candidates, hold."""
-    side = searcher.sides[truth.wanted]
-    found = [side.places(chosen(*pair, count, merge)) for pair in zip(*lists, strict=True)]
-    return float(np.mean([np.isin(best, some).mean() for best, some in zip(truth.best, found, strict=True)]))
+@dataclass
+class Trial:
+    """What candidates of an engine hold of the true best, question by question."""
+
+    searcher: Searcher
+    truth: Truth
+    known: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = self.searcher.proposer.rows(self.truth.queries, self.truth.given)
+        self.total = len(self.searcher.sides[self.truth.wanted].there())
+
+    def kept(self, count: int) -> dict[str, np.ndarray]:
+        """For every way to merge: (Q,) the share of the true best among `count` candidates."""
+        if count not in self.known:
+            lists = self.searcher.listed(self.rows, self.truth.wanted, count)
+            ways = MERGES if self.rows.shape[1] > 1 else MERGES[:1]
+            self.known[count] = {merge: self._kept(lists, count, merge) for merge in ways}
+        return self.known[count]
+
+    def _kept(self, lists: tuple[np.ndarray, np.ndarray], count: int, merge: str) -> np.ndarray:
+        side = self.searcher.sides[self.truth.wanted]
+        found = [side.places(chosen(*pair, count, merge)) for pair in zip(*lists, strict=True)]
+        return np.array([np.isin(best, some).mean() for best, some in zip(self.truth.best, found, strict=True)])
+
+    def way(self, count: int, half: np.ndarray) -> str:
+        """How to merge for these questions."""
+        found = self.kept(count)
+        return max(found, key=lambda merge: float(found[merge][half].mean()))
+
+    def enough(self, half: np.ndarray, target: float) -> int:
+        """The fewest candidates that hold the target for these questions, and likely for others."""
+
+        def holds(count: int) -> bool:
+            kept = self.kept(count)[self.way(count, half)][half]
+            return bool(kept.mean() - kept.std() / len(kept) ** 0.5 >= target)
+
+        low = high = min(TOP, self.total)
+        while high < self.total and not holds(high):
+            low, high = high, min(self.total, 2 * high)
+        for _ in range(CUTS if high > low else 0):
+            middle = round((low * high) ** 0.5)
+            low, high = (low, middle) if holds(middle) else (middle, high)
+        return high

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from matchlight import checkpoints
-from matchlight.core import BadInput, Embedding, Embeddings, Parts, concatenate
+from matchlight.core import BadInput, Embedding, Embeddings, Parts
 from matchlight.formats.safe import load_npy
 from matchlight.similarity import parts_of, used
 
@@ -73,28 +73,49 @@ class _Part:
         self.follows = set(about["follows"])
         self.offsets = np.array(array("offsets")) if self.follows else None
 
-    def take(self, places: np.ndarray) -> Embedding:
-        flat, real = self._flat(places) if self.offsets is not None else (None, None)
-        out = {}
-        for name, array in self.arrays.items():
-            if name in self.follows and real is not None:
-                found = torch.from_numpy(np.array(array[flat]))
-                room = found.new_zeros(*real.shape, *found.shape[1:])
-                room[real] = found
-                out[name] = room
-            else:
-                out[name] = torch.from_numpy(np.array(array[_as_slice(places)]))
-        out = {name: value.float() if value.is_floating_point() else value for name, value in out.items()}
-        extra = {name.removeprefix("extra."): value for name, value in out.items() if name.startswith("extra.")}
-        return Embedding(out["vectors"], out.get("mask"), extra)
-
-    def _flat(self, places: np.ndarray) -> tuple[Any, Tensor]:
-        """Where the members of these sets stand, one behind the other, and which of a rectangle they fill."""
+    def lengths(self, places: np.ndarray) -> np.ndarray:
+        """How many vectors the sets at these places have stored."""
         assert self.offsets is not None
-        start, stop = self.offsets[places], self.offsets[places + 1]
-        steps = np.arange(int((stop - start).max(initial=0)))
-        real = steps < (stop - start)[:, None]
-        return _as_slice((start[:, None] + steps)[real]), torch.from_numpy(real)
+        return np.asarray(self.offsets[places + 1] - self.offsets[places])
+
+    def read(self, name: str, places: np.ndarray, tail: tuple[int, ...]) -> np.ndarray:
+        """One array of some items, as stored; where `tail` is wider than it is, the rest is zero."""
+        array = self.arrays[name]
+        if name not in self.follows and array.shape[1:] == tail:
+            return np.asarray(array[_as_slice(places)])
+        room = np.zeros((len(places), *tail), dtype=array.dtype)
+        if name not in self.follows:
+            found = array[_as_slice(places)]
+            room[(slice(None), *(slice(side) for side in found.shape[1:]))] = found
+            return room
+        assert self.offsets is not None
+        steps = np.arange(tail[0])
+        real = steps < self.lengths(places)[:, None]
+        room[real] = array[_as_slice((self.offsets[places][:, None] + steps)[real])]
+        return room
+
+    def shape(self, name: str, places: np.ndarray) -> tuple[int, ...]:
+        """The room that one of these items needs in an array."""
+        tail = self.arrays[name].shape[1:]
+        return (int(self.lengths(places).max()), *tail) if name in self.follows else tail
+
+
+Group = tuple[_Part, Any, np.ndarray]  # of one shard: its part, which of the wanted items it holds, their places
+
+
+def _gathered(groups: list[Group], count: int) -> Embedding:
+    """One member's sets out of several shards, each put where it belongs before it is widened to float32."""
+    out = {}
+    for name, array in groups[0][0].arrays.items():
+        shapes = {part.shape(name, places) for part, _, places in groups}
+        tail = tuple(max(sides) for sides in zip(*shapes, strict=True))
+        whole = np.empty((count, *tail), dtype=array.dtype)
+        for part, where, places in groups:
+            whole[where] = part.read(name, places, tail)
+        tensor = torch.from_numpy(whole)
+        out[name] = tensor.float() if tensor.is_floating_point() else tensor
+    extra = {name.removeprefix("extra."): value for name, value in out.items() if name.startswith("extra.")}
+    return Embedding(out["vectors"], out.get("mask"), extra)
 
 
 def _as_slice(places: np.ndarray) -> Any:
@@ -124,15 +145,15 @@ class Sets:
         if not len(places):
             raise BadInput("no items were asked for")
         shard = np.searchsorted(self.starts, places, side="right") - 1
-        order = np.argsort(shard, kind="stable")
-        found = []
-        for number in np.unique(shard):
-            own = places[shard == number] - self.starts[number]
-            sets = [part.take(own) for part in self.shards[number]]
-            found.append(sets[0] if len(sets) == 1 else Parts(sets))
-        whole = found[0] if len(found) == 1 else concatenate(found)
-        back = np.argsort(order, kind="stable")
-        return whole if len(found) == 1 else whole.take(torch.from_numpy(back))
+        where = {number: _as_slice(np.flatnonzero(shard == number)) for number in np.unique(shard).tolist()}
+        members = []
+        for member in range(len(self.shards[0])):
+            groups: list[Group] = [
+                (self.shards[number][member], spot, places[spot] - self.starts[number])
+                for number, spot in where.items()
+            ]
+            members.append(_gathered(groups, len(places)))
+        return members[0] if len(members) == 1 else Parts(members)
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Embeddings]]:
         """All sets, `size` items at a time."""

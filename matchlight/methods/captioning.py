@@ -125,6 +125,10 @@ class Described(Objective):
         """The ranking's terms and "caption", (P,)."""
         return {**self.ranking(scores, embeddings, batch), "caption": self.weight * self.describe(embeddings, batch)}
 
+    def ranked_by(self, ranking: Objective) -> Objective:
+        """The same decoder beside another loss."""
+        return Described(ranking, self.captioner, weight=self.weight)
+
     def describe(self, embeddings: dict[str, Any], batch: Batch) -> Tensor:
         """(P,) each pair's share of the captioning loss."""
         images, texts = embeddings[IMAGE], batch.sides[TEXT]

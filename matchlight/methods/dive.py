@@ -22,7 +22,7 @@ from matchlight.encoders import from_pixels
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import LOSSES, NEGATIVES, SetLoss, Triplet, ranking
-from matchlight.methods.slots import PADDINGS, STARTS, UPDATES, SetPrediction
+from matchlight.methods.slots import BEGINS, PADDINGS, UPDATES, SetPrediction
 from matchlight.recipes import Method, check_choices
 from matchlight.schedules import half_cosine, staircase
 from matchlight.sets import SIMILARITIES, set_similarity
@@ -106,7 +106,7 @@ def recipe(
     depth: int = 4,
     heads: int = 4,
     head_dim: int = 512,
-    start: str = "learned",
+    begin: str = "learned",
     update: str = "sum",
     whole: bool = True,
     similarity: str = "smooth_chamfer",
@@ -146,12 +146,12 @@ def recipe(
     validate_every: int = 1,
 ) -> Recipe:
     """DivE on regions or grid cells with a bi-GRU; `sentences=hf:NAME` reads captions with a transformer instead."""
-    check_choices(similarity=(similarity, SIMILARITIES), padding=(padding, PADDINGS), start=(start, STARTS))
+    check_choices(similarity=(similarity, SIMILARITIES), padding=(padding, PADDINGS), begin=(begin, BEGINS))
     check_choices(update=(update, UPDATES), loss=(loss, LOSSES), negatives=(negatives, NEGATIVES))
     check_choices(schedule=(schedule, ("cosine", "staircase")))
 
     module: dict[str, Any] = {"count": slots, "depth": depth, "heads": heads, "head_dim": head_dim, "dropout": dropout}
-    module |= {"start": start, "update": update, "whole": whole, "padding": padding}
+    module |= {"begin": begin, "update": update, "whole": whole, "padding": padding}
     matcher = partial(
         matching_sets,
         sizes,

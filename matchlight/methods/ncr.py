@@ -114,7 +114,8 @@ class CoTeaching:
     def phases(self, run: Any, epoch: int) -> list[Phase]:
         """One phase a network: all rows at first, then clean batches and, in the second half, noisy ones between."""
         if epoch < self.warm:
-            return [Phase(run.rows, name, self.gentle, name="warm-up") for name in self.networks]
+            gentle = {name: run.networks[name].objective.ranked_by(self.gentle) for name in self.networks}
+            return [Phase(run.rows, name, gentle[name], name="warm-up") for name in self.networks]
         if self.divided != epoch:
             self._divide(run, epoch)
         late = epoch - self.warm >= (self.epochs - self.warm) // 2
@@ -258,7 +259,8 @@ def recipe(
     teaching = CoTeaching(
         warm=warm, epochs=epochs, threshold=threshold, margin=margin, siblings=siblings, label_mode=label_mode
     )
-    base.objective = partial(SoftMargin, margin=margin, kind=soft, siblings=siblings)
+    below_it = base.objective  # what it adds to its ranking (captioning, diversity) stays
+    base.objective = lambda: below_it().ranked_by(SoftMargin(margin=margin, kind=soft, siblings=siblings))
     base.strategy, base.before_step, base.finish = teaching, teaching.rectify, teaching.finish
     if below.get("schedule") != "cycle":
         base.schedule = partial(restarted, rates=base.schedule, warm=warm)

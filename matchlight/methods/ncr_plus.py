@@ -84,10 +84,14 @@ class MeasureThenTrust:
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
         if epoch >= self.warm:
-            objective = self.second["many" if self.noise and self.noise[0] >= MANY else "few"]
-            return [Phase(run.rows, network, objective, name="trust") for network in self.networks]
-        rows = run.rows[~self._aside(run)]
-        return [Phase(rows, network, self.first, name="measure") for network in self.networks]
+            trusting = self.second["many" if self.noise and self.noise[0] >= MANY else "few"]
+            return self._round(run, run.rows, trusting, name="trust")
+        return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
+
+    def _round(self, run: Any, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
+        """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
+        each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
+        return [Phase(rows, network, objective, name=name) for network, objective in each.items()]
 
     def _aside(self, run: Any) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
@@ -230,7 +234,8 @@ def recipe(
         first=Probable(measure, **kind),
         second={how: Weighted(kind=one, **kind) for how, one in chosen.items()},
     )
-    base.objective = partial(Weighted, kind=chosen["few"], **kind)
+    below_it = base.objective
+    base.objective = lambda: below_it().ranked_by(Weighted(kind=chosen["few"], **kind))
     base.strategy, base.before_step, base.finish = trust, trust.weigh, trust.finish
     base.schedule = partial(rounds, warm=warm, epochs=epochs, restart=restart)
     base.ema = ema

@@ -23,6 +23,7 @@ from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
 from matchlight.encoders import from_pixels, gru_names
 from matchlight.methods.pie_net import polysemous_image, polysemous_text
+from matchlight.methods.set_losses import own_sets
 from matchlight.objectives import contrast, hinge_all, hinge_hardest
 from matchlight.recipes import Foreign, Method, check_choices, renamed
 from matchlight.schedules import groups
@@ -47,9 +48,17 @@ class Polysemy(Objective):
     reduction = "mean"
 
     def __init__(
-        self, *, margin: float = 0.1, hardest: bool = True, diversity: float = 0.1, mmd: float = 0.01, siblings: str
+        self,
+        *,
+        margin: float = 0.1,
+        hardest: bool = True,
+        diversity: float = 0.1,
+        mmd: float = 0.01,
+        siblings: str,
+        ranking: Objective | None = None,
     ):
         super().__init__()
+        self.ranking = ranking  # in place of the hinge
         self.margin = margin
         self.hardest = hardest
         self.diversity = diversity
@@ -59,8 +68,8 @@ class Polysemy(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
         """A term a direction, (P,) each, and one number each for diversity and discrepancy."""
         assert scores.matrix is not None
-        terms = self._ranking(scores.matrix, batch)
-        image, text = embeddings[IMAGE], embeddings[TEXT]
+        terms = dict(self.ranking(scores, embeddings, batch)) if self.ranking else self._hinge(scores.matrix, batch)
+        image, text = own_sets(embeddings, batch)
         if image.vectors.shape[1] == 1:
             return terms
         if self.diversity:
@@ -70,7 +79,11 @@ class Polysemy(Objective):
             terms["mmd"] = self.mmd * discrepancy(image.vectors.flatten(0, 1), text.vectors.flatten(0, 1))
         return terms
 
-    def _ranking(self, matrix: Tensor, batch: Batch) -> Terms:
+    def ranked_by(self, ranking: Objective) -> Objective:
+        """Another loss in place of the hinge, the readings kept apart as ever."""
+        return Polysemy(diversity=self.diversity, mmd=self.mmd, siblings=self.siblings, ranking=ranking)
+
+    def _hinge(self, matrix: Tensor, batch: Batch) -> Terms:
         c = contrast(matrix, batch, siblings=self.siblings)
         if self.hardest:
             return hinge_hardest(c, self.margin)

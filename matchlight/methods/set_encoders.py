@@ -74,6 +74,7 @@ class WordSets(nn.Module):
     def __init__(self, vocabulary: int, dim: int, slots: SetPrediction, *, word_dim: int, dropout: float):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, word_dim)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # longer ones would hardly move from where they start
         reads = slots.whole_norm is not None
         self.ahead = nn.GRU(word_dim, dim, batch_first=True) if reads else None
         self.back = nn.GRU(word_dim, dim, batch_first=True) if reads else None

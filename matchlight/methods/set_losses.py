@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.objectives import Contrast, Probable, contrast, hinge_all, hinge_hardest
 from matchlight.sets import crowding, discrepancy
 
@@ -44,6 +44,13 @@ class Triplet(Objective):
         return self.kinds[self.negatives](contrast(scores.matrix, batch), self.margin)
 
 
+def own_sets(embeddings: dict[str, Any], batch: Batch) -> tuple[Embedding, Embedding]:
+    """The sets of a batch's own pictures and captions, without those that only serve further links."""
+    images, texts = embeddings[IMAGE], embeddings[TEXT]
+    pictures, captions = batch.core or (len(images), len(texts))
+    return images.take(slice(0, pictures)), texts.take(slice(0, captions))
+
+
 class SetLoss(Objective):
     """A ranking loss, plus: pictures and captions shall look alike as crowds, the elements of a set shall not."""
 
@@ -58,13 +65,17 @@ class SetLoss(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
         """The ranking's terms, "mmd", and "diversity" of each side, one value a set."""
         terms = dict(self.ranking(scores, embeddings, batch))
-        images, texts = embeddings[IMAGE], embeddings[TEXT]
+        images, texts = own_sets(embeddings, batch)
         if self.mmd:
             terms["mmd"] = self.mmd * discrepancy(images.vectors.flatten(0, 1), texts.vectors.flatten(0, 1))
         if self.diversity:
             terms["diversity_image"] = self.diversity * crowding(images.extra["residual"])
             terms["diversity_text"] = self.diversity * crowding(texts.extra["residual"])
         return terms
+
+    def ranked_by(self, ranking: Objective) -> Objective:
+        """The terms of the sets beside another loss, in the same proportion: both are means."""
+        return SetLoss(ranking, mmd=self.mmd, diversity=self.diversity)
 
 
 NEGATIVES = tuple(Triplet.kinds)

@@ -2,7 +2,7 @@
 
 Slot attention (Locatello et al., NeurIPS 2020, arXiv:2006.15055) lets slots compete: the softmax runs over slots, so
 that every input is shared out among them, and each slot then takes the mean of what it won. DivE (Kim et al., CVPR
-2023) changes three things, each of which can be undone here: slots start from learned vectors (`start="sampled"`: from
+2023) changes three things, each of which can be undone here: slots start from learned vectors (`begin="sampled"`: from
 a learned Gaussian), a round is added to its slot (`update="gru"`: a GRU cell mixes it in), and every element has the
 feature of the whole picture or caption added (`whole=False`: it has not).
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from matchlight.core import Embedding
 
-STARTS, UPDATES, PADDINGS = ("learned", "sampled"), ("sum", "gru"), ("masked", "official")
+BEGINS, UPDATES, PADDINGS = ("learned", "sampled"), ("sum", "gru"), ("masked", "official")
 EPS = 1e-7
 
 
@@ -104,7 +104,7 @@ class SetPrediction(nn.Module):
         heads: int = 4,
         head_dim: int = 512,
         dropout: float = 0.1,
-        start: str = "learned",
+        begin: str = "learned",
         update: str = "sum",
         whole: bool = True,
         padding: str = "masked",
@@ -112,7 +112,7 @@ class SetPrediction(nn.Module):
         super().__init__()
         self.depth = depth
         self.padding = padding
-        self.start = Start(count, dim, sampled=start == "sampled")
+        self.start = Start(count, dim, sampled=begin == "sampled")
         self.compete = Competition(dim, inside, heads=heads, head_dim=head_dim, official=padding == "official")
         self.cell = nn.GRUCell(dim, dim) if update == "gru" else None
         self.think = nn.Sequential(

@@ -9,16 +9,22 @@ Ties: "worst" (the default) lets every tied wrong item come first, so a model th
 nothing; "official" puts the larger index first, as a reversed ascending sort does.
 """
 
-from matchlight.metrics.blocks import Window, as_scores, found
-from matchlight.metrics.ndcg import ndcg
+from matchlight.metrics.blocks import Window, as_scores
+from matchlight.metrics.ndcg import by_gains, ndcg
 from matchlight.metrics.plain import auroc, average_precision, best_threshold, circular_variance, micro_f1
+from matchlight.metrics.positions import found
 from matchlight.metrics.precision import (
+    average_precisions,
     ir_recall,
     map_at_r,
+    maps_at_r,
+    mean,
     mean_average_precision,
     pmrp,
+    pmrps,
     precision_recall,
     r_precision,
+    r_precisions,
 )
 from matchlight.metrics.ranks import (
     NOTHING,
@@ -31,29 +37,41 @@ from matchlight.metrics.ranks import (
     rsum,
 )
 from matchlight.metrics.relevance import Relevance
+from matchlight.metrics.sampling import Figures, holm, interval, intervals, paired
 
 __all__ = [
     "NOTHING",
+    "Figures",
     "Relevance",
     "Window",
     "as_scores",
     "auroc",
     "average_precision",
+    "average_precisions",
+    "by_gains",
     "best_threshold",
     "circular_variance",
     "cross_ranks",
     "found",
     "hit_rate",
+    "holm",
+    "interval",
+    "intervals",
     "ir_recall",
     "map_at_r",
+    "maps_at_r",
+    "mean",
     "mean_average_precision",
     "mean_rank",
     "median_rank",
     "micro_f1",
     "ndcg",
+    "paired",
     "pmrp",
+    "pmrps",
     "precision_recall",
     "r_precision",
+    "r_precisions",
     "rank_histogram",
     "ranks",
     "rsum",

@@ -1,20 +1,23 @@
-"""Reading scores a few queries at a time under a byte budget, and where relevant items end up in each query's list."""
+"""Reading scores a few queries at a time under a byte budget, shared out over the machine's cores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
 from matchlight.metrics.relevance import Array, Relevance
 
-BUDGET = 64 << 20  # bytes that one block and its working copies may take
-WORKING = 24  # bytes a score needs beside itself at the widest: a sorted copy, an order, a mask
+BUDGET = 32 << 20  # bytes that all blocks under way and their working copies may take; small blocks stay in the cache
+WORKING = 24  # bytes a score needs beside itself at the widest: a sorted copy, a mask, gains
+TILE = 256  # rows that are turned round at a time: their lines stay in the cache meanwhile
 TIES = ("worst", "official")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,18 @@ class Window:
         return Window(self.base.T, self.columns, self.rows)
 
     def __getitem__(self, rows: slice | Array) -> Array:
-        return np.asarray(self.base[self.rows[rows]][:, self.columns])
+        wanted, columns = _straight(self.rows[rows]), _straight(self.columns)
+        if not isinstance(wanted, slice) and len(wanted) and np.ptp(wanted) < 2 * len(wanted):
+            low = int(wanted.min())  # a few missing: quicker to read what is between and leave it out
+            return np.asarray(_straightened(self.base[low : low + int(np.ptp(wanted)) + 1][:, columns])[wanted - low])
+        return np.asarray(self.base[wanted][:, columns])
+
+
+def _straight(places: Array) -> slice | Array:
+    """Consecutive places as a slice, which copies nothing."""
+    if len(places) and places[-1] - places[0] == len(places) - 1 and bool((np.diff(places) == 1).all()):
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 Scores = Array | Window
@@ -78,60 +92,60 @@ def check_ties(ties: str) -> None:
         raise BadInput(f"{ties!r} is no tie rule; known: {', '.join(TIES)}")
 
 
+def workers() -> int:
+    """How many blocks to work on at once: the cores that this process may use, or fewer by OMP_NUM_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(cores, 8, int(asked) if asked.isdigit() else cores))
+
+
 def spans(scores: Scores, budget: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of queries whose blocks fit in the budget."""
+    """Consecutive ranges of queries whose blocks fit in the budget, as many at once as there are workers."""
     queries, gallery = scores.shape
-    step = max(1, budget // max(1, gallery * (scores.dtype.itemsize + WORKING)))
+    step = max(1, budget // max(1, workers() * gallery * (scores.dtype.itemsize + WORKING)))
     return ((start, min(start + step, queries)) for start in range(0, queries, step))
 
 
 def read(scores: Scores, rows: slice | Array, first: int) -> Array:
     """Some rows as floats in memory; a score that is not a number is an error that says where it is."""
-    block = np.ascontiguousarray(scores[rows])
+    block = _straightened(scores[rows])
     if block.dtype.kind != "f":
         return block.astype(np.float64)
-    bad = np.isnan(block)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
+    if block.dtype.itemsize < 4:
+        block = block.astype(np.float32)  # exact, and far quicker to compare
+    if block.size and np.isnan(block.min()):
+        row, column = np.argwhere(np.isnan(block))[0]
         raise BadInput(f"scores: row {first + row}, column {column} is not a number (NaN); every pair needs a score")
     return block
 
 
-def blocks(scores: Any, relevance: Relevance, budget: int = BUDGET) -> Iterator[tuple[int, Array, Array]]:
-    """(first query, scores, gains) block by block."""
+def _straightened(block: Array) -> Array:
+    """Rows one after the other in memory; a transposed block is turned tile by tile, several times as fast."""
+    if block.flags.c_contiguous or block.strides[0] >= block.strides[1]:
+        return np.ascontiguousarray(block)
+    out = np.empty(block.shape, block.dtype)
+    for start in range(0, block.shape[1], TILE):
+        out[:, start : start + TILE] = block[:, start : start + TILE]
+    return out
+
+
+def over(scores: Any, budget: int, work: Callable[[int, int, Array], T]) -> list[T]:
+    """What `work(q0, q1, scores of these queries)` gives for each block, in order; blocks go to threads."""
     matrix = as_scores(scores)
-    if tuple(matrix.shape) != tuple(relevance.shape):
-        raise BadInput(f"scores are {_size(matrix.shape)} but relevance is {_size(relevance.shape)}")
-    for q0, q1 in spans(matrix, budget):
-        yield q0, read(matrix, slice(q0, q1), q0), relevance.gains(q0, q1, 0, matrix.shape[1])
+    parts = list(spans(matrix, budget))
+
+    def one(part: tuple[int, int]) -> T:
+        return work(*part, read(matrix, slice(*part), part[0]))
+
+    many = min(workers(), len(parts))
+    if many < 2:
+        return [one(part) for part in parts]
+    with ThreadPoolExecutor(many) as pool:
+        return list(pool.map(one, parts))
 
 
-def _size(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def found(
-    scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """For each query with anything relevant: the query, and the positions (from 1, ascending) of its relevant items."""
-    check_ties(ties)
-    places = _worst if ties == "worst" else _official
-    for first, block, gains in blocks(scores, relevance, budget):
-        relevant = gains > 0
-        asked = np.flatnonzero(relevant.any(1))
-        yield from zip((first + asked).tolist(), places(block[asked], relevant[asked]), strict=True)
-
-
-def _worst(block: Array, relevant: Array) -> Iterator[npt.NDArray[np.int64]]:
-    """Wrong items first among equals: position = wrong items scored at least as high + own place among the relevant."""
-    for row, line, mine in zip(np.sort(block, axis=1), block, relevant, strict=True):
-        own = np.sort(line[mine])
-        as_high = len(row) - np.searchsorted(row, own, side="left")
-        relevant_as_high = len(own) - np.searchsorted(own, own, side="left")
-        yield (as_high - relevant_as_high)[::-1] + np.arange(1, len(own) + 1)
-
-
-def _official(block: Array, relevant: Array) -> Iterator[npt.NDArray[np.int64]]:
-    """The larger index first among equals: a stable ascending sort, reversed."""
-    for order, mine in zip(np.argsort(block, axis=1, kind="stable")[:, ::-1], relevant, strict=True):
-        yield np.flatnonzero(mine[order]) + 1
+def check_size(scores: Scores, relevance: Relevance) -> None:
+    """Refuse scores and relevance that do not belong together."""
+    if tuple(scores.shape) != tuple(relevance.shape):
+        mine, theirs = (" x ".join(map(str, shape)) for shape in (scores.shape, relevance.shape))
+        raise BadInput(f"scores are {mine} but relevance is {theirs}")

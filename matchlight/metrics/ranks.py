@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.metrics.blocks import BUDGET, Scores, as_scores, blocks, check_ties, read, spans
+from matchlight.metrics.blocks import BUDGET, Scores, as_scores, check_size, check_ties, over
+from matchlight.metrics.links import Links
 from matchlight.metrics.relevance import Array, Relevance
 
 NOTHING = -1  # the rank of a query that has nothing relevant: left out of every figure
@@ -20,7 +22,16 @@ CROSS_BINS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 200)
 def ranks(scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET) -> Ranks:
     """The rank (from 0) of each query's best relevant item; `NOTHING` where a query has none."""
     check_ties(ties)
-    parts = [_block_ranks(block, gains > 0, ties) for _, block, gains in blocks(scores, relevance, budget)]
+    matrix = as_scores(scores)
+    check_size(matrix, relevance)
+    links = relevance.links
+
+    def work(q0: int, q1: int, block: Array) -> Ranks:
+        if links is None:
+            return _block_ranks(block, relevance.block(q0, q1, 0, matrix.shape[1]), ties)
+        return _linked_ranks(block, *links.between(q0, q1), ties)
+
+    parts = over(matrix, budget, work)
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
@@ -30,6 +41,27 @@ def _block_ranks(block: Array, relevant: Array, ties: str) -> Ranks:
     level = block == best
     ahead = level & ~relevant if ties == "worst" else level & _after_last(level & relevant)
     return np.asarray(np.where(relevant.any(1), above + ahead.sum(1), NOTHING), np.int64)
+
+
+def _linked_ranks(block: Array, row: Array, place: Array, ties: str) -> Ranks:
+    """The same where the relevant places are known: one comparison a score, and nothing looked up."""
+    own = block[row, place]
+    best = np.full(len(block), -np.inf, block.dtype)
+    np.maximum.at(best, row, own)
+    asked, as_high = np.bincount(row, minlength=len(block)) > 0, _count(block >= best[:, None])
+    tied = np.bincount(row[own >= best[row]], minlength=len(block))
+    rank = as_high - tied
+    if ties == "official":  # only where a wrong item is level with the best one does the order matter
+        rank = _count(block > best[:, None])
+        for query in np.flatnonzero(asked & (as_high - rank > 1)):
+            level = block[query] == best[query]
+            last = place[(row == query) & (own == best[query])].max()
+            rank[query] += np.count_nonzero(level[last + 1 :])
+    return np.asarray(np.where(asked, rank, NOTHING), np.int64)
+
+
+def _count(chosen: Array) -> Ranks:
+    return np.asarray(np.count_nonzero(chosen, axis=1), np.int64)
 
 
 def _after_last(chosen: Array) -> Array:
@@ -76,12 +108,11 @@ def cross_ranks(scores: Any, owner: Any, *, ties: str = "worst", budget: int = B
     matrix, owners = as_scores(scores), np.asarray(owner)
     if not len(owners) or len(owners) != matrix.shape[1]:
         raise BadInput(f"scores have {matrix.shape[1]} captions (columns) but {len(owners)} captions have an owner")
-    own = _own_scores(matrix, owners, budget)
     pictures, captions = matrix.shape
     siblings = np.bincount(owners, minlength=pictures)[owners]
     stretch = (captions - siblings) / max(1, pictures - 1)
-    by_picture = _others_ahead(matrix.T, own, np.arange(captions), owners, np.arange(pictures), ties, budget)
-    by_caption = _others_ahead(matrix, own, owners, owners, owners, ties, budget)
+    own, by_caption = _foreign_ahead(matrix, owners, ties, budget)
+    by_picture = _others_ahead(matrix.T, own, ties, budget)
     return np.asarray(np.maximum(1 + by_picture * stretch, 1 + by_caption), np.float64)
 
 
@@ -97,22 +128,31 @@ def rank_histogram(found: Any, bins: tuple[tuple[int, int], ...] = CROSS_BINS) -
     return dict(zip(names, counts, strict=True)) | {f">{last}": int((whole > last).sum())}
 
 
-def _own_scores(matrix: Scores, owners: Array, budget: int) -> Array:
-    """Each pair's score in float64, exact for the narrower kinds; scores that are no numbers are caught here."""
-    own = np.empty(len(owners))
-    for i0, i1 in spans(matrix, budget):
-        mine = np.flatnonzero((owners >= i0) & (owners < i1))
-        own[mine] = read(matrix, slice(i0, i1), i0)[owners[mine] - i0, mine]
-    return own
+def _ahead(ties: str) -> Callable[[Array, Any], Array]:
+    return np.greater if ties == "official" else np.greater_equal
 
 
-def _others_ahead(matrix: Scores, own: Array, line: Array, mine: Array, kinds: Array, ties: str, budget: int) -> Array:
-    """Per pair: how many items of its line of the matrix, of a kind other than its own, score ahead of it."""
-    ahead = np.empty(len(own))
-    step = next(spans(matrix, budget))[1]
-    for p0 in range(0, len(own), step):
-        pairs = slice(p0, p0 + step)
-        block = read(matrix, line[pairs], p0)
-        better = block > own[pairs, None] if ties == "official" else block >= own[pairs, None]
-        ahead[pairs] = (better & (kinds[None] != mine[pairs, None])).sum(1)
-    return ahead
+def _foreign_ahead(matrix: Scores, owners: Array, ties: str, budget: int) -> tuple[Array, Array]:
+    """Per pair: its score, and how many captions of other pictures score ahead of it for its picture."""
+    links, ahead = Links.of_owner(owners, pictures=matrix.shape[0]), _ahead(ties)
+    own, count = np.empty(len(owners)), np.empty(len(owners))
+
+    def work(i0: int, i1: int, block: Array) -> None:
+        for picture in range(i0, i1):
+            mine, line = links.of(picture), block[picture - i0]
+            own[mine] = theirs = line[mine]
+            all_ahead = np.array([np.count_nonzero(ahead(line, score)) for score in theirs], np.int64)
+            count[mine] = all_ahead - ahead(theirs[None], theirs[:, None]).sum(1)
+
+    over(matrix, budget, work)
+    return own, count
+
+
+def _others_ahead(turned: Scores, own: Array, ties: str, budget: int) -> Array:
+    """Per caption, a row of `turned`: how many pictures score ahead of its own, which has the score `own`."""
+    ahead, itself = _ahead(ties), 0 if ties == "official" else 1
+
+    def work(c0: int, c1: int, block: Array) -> Ranks:
+        return _count(ahead(block, own[c0:c1, None].astype(block.dtype))) - itself
+
+    return np.concatenate(over(turned, budget, work))

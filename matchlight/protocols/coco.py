@@ -10,36 +10,37 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
-from matchlight.core import BadInput
-from matchlight.metrics import Relevance, Window, hit_rate, map_at_r, r_precision, ranks
+from matchlight.metrics import Figures, Relevance, Window, maps_at_r, r_precisions, ranks
 from matchlight.metrics.blocks import Scores
 from matchlight.metrics.relevance import Array
 from matchlight.pairs import Pairs
+from matchlight.protocols.judged import SIDES, Judged, Unfit, hits
 
 Report = dict[str, dict[str, float]]
 
 
-def eccv(scores: Scores, pairs: Pairs, *, ties: str) -> Report:
+def eccv(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
     """The package's own figures, fractions: R@1 on COCO 1K, COCO 5K and CxC; R@1, mAP@R and R-precision on ECCV."""
     test = CocoTest(scores, pairs, ties)
-    whole = _both(lambda side: hit_rate(test.ranks(side, "original"), at=1))
-    crossed = _both(lambda side: hit_rate(test.ranks(side, "cxc"), at=1))
-    return {"coco_1k_r1": test.thousands(), "coco_5k_r1": whole, "cxc_r1": crossed, **test.eccv()}
+    test.add_fifths()
+    for side in SIDES:
+        test.add_hits(side, "original", "coco_5k_r1", at=1)
+        test.add_hits(side, "cxc", "cxc_r1", at=1)
+        test.add_eccv(side)
+    return test.judged()
 
 
-def cxc(scores: Scores, pairs: Pairs, *, ties: str) -> Report:
+def cxc(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
     """R@1, R@5 and R@10 on CxC, fractions."""
     test = CocoTest(scores, pairs, ties)
-    found = {side: test.ranks(side, "cxc") for side in ("i2t", "t2i")}
-    return {f"cxc_r{k}": {side: hit_rate(found[side], at=k) for side in found} for k in (1, 5, 10)}
-
-
-def _both(figure: Any) -> dict[str, float]:
-    return {side: figure(side) for side in ("i2t", "t2i")}
+    for side in SIDES:
+        found = test.ranks(side, "cxc")
+        for k in (1, 5, 10):
+            test.add(side, f"cxc_r{k}", "cxc", hits(found, k))
+    return test.judged()
 
 
 class CocoTest:
@@ -54,6 +55,9 @@ class CocoTest:
         _check_complete(pairs, self.image_ids, sorted(set(self.owners.values())), "pictures")
         _check_complete(pairs, self.caption_ids, self.test_ids.tolist(), "captions")
         self.scores = {"i2t": scores, "t2i": scores.T}
+        self.units = {"i2t": np.arange(len(pairs.names)), "t2i": pairs.picture}
+        self.figures = Figures(len(pairs.names))
+        self._truths: dict[tuple[str, str], tuple[Array, Relevance, Array]] = {}
 
     def _read(self, truth: str, side: str) -> dict[str, list[int]]:
         direction = "image_to_caption" if side == "i2t" else "caption_to_image"
@@ -62,6 +66,11 @@ class CocoTest:
 
     def truth(self, side: str, name: str) -> tuple[Array, Relevance, Array]:
         """(queries that a truth asks, what is relevant to them, how many items are relevant in all)."""
+        if (side, name) not in self._truths:
+            self._truths[side, name] = self._truth(side, name)
+        return self._truths[side, name]
+
+    def _truth(self, side: str, name: str) -> tuple[Array, Relevance, Array]:
         queries, gallery = (self.image_ids, self.caption_ids) if side == "i2t" else (self.caption_ids, self.image_ids)
         named = self._read(name, side)
         asked = np.flatnonzero([str(query) in named for query in queries.tolist()])
@@ -77,22 +86,29 @@ class CocoTest:
         scores, relevance, _ = self.question(side, name)
         return ranks(scores, relevance, ties=self.ties)
 
-    def eccv(self) -> Report:
+    def add(self, side: str, figure: str, name: str, values: Array) -> None:
+        """A figure: the mean of a value for each query that a truth asks."""
+        asked, _, _ = self.truth(side, name)
+        self.figures.add(values, self.units[side][asked], {(figure, side): 1.0})
+
+    def add_hits(self, side: str, name: str, figure: str, *, at: int) -> None:
+        """R@K under a truth."""
+        self.add(side, figure, name, hits(self.ranks(side, name), at))
+
+    def add_eccv(self, side: str) -> None:
         """R@1, mAP@R and R-precision of the ECCV Caption truth."""
-        report: Report = {"eccv_r1": {}, "eccv_map_at_r": {}, "eccv_rprecision": {}}
-        for side in ("i2t", "t2i"):
-            scores, relevance, total = self.question(side, "eccv")
-            report["eccv_r1"][side] = hit_rate(ranks(scores, relevance, ties=self.ties), at=1)
-            report["eccv_map_at_r"][side] = map_at_r(scores, relevance, total=total, ties=self.ties)
-            report["eccv_rprecision"][side] = r_precision(scores, relevance, total=total, ties=self.ties)
-        return report
+        scores, relevance, total = self.question(side, "eccv")
+        self.add(side, "eccv_r1", "eccv", hits(ranks(scores, relevance, ties=self.ties), 1))
+        self.add(side, "eccv_map_at_r", "eccv", maps_at_r(scores, relevance, total=total, ties=self.ties))
+        self.add(side, "eccv_rprecision", "eccv", r_precisions(scores, relevance, total=total, ties=self.ties))
 
-    def thousands(self) -> dict[str, float]:
+    def add_fifths(self) -> None:
         """R@1 inside each fifth of the test split, in the package's order, averaged."""
-        fifths = [self._fifth(ids) for ids in np.split(self.test_ids, 5)]
-        return {side: float(np.mean([fifth[side] for fifth in fifths])) for side in ("i2t", "t2i")}
+        for ids in np.split(self.test_ids, 5):
+            for side, (found, unit) in self._fifth(ids).items():
+                self.figures.add(hits(found, 1), unit, {("coco_1k_r1", side): 1 / 5})
 
-    def _fifth(self, ids: Array) -> dict[str, float]:
+    def _fifth(self, ids: Array) -> dict[str, tuple[Array, Array]]:
         columns = np.flatnonzero(np.isin(self.caption_ids, ids))
         owner = np.array([self.owners[int(c)] for c in self.caption_ids[columns]])
         rows = np.flatnonzero(np.isin(self.image_ids, owner))
@@ -100,15 +116,24 @@ class CocoTest:
         order = np.argsort(self.image_ids[rows])
         place = order[np.searchsorted(self.image_ids[rows], owner, sorter=order)]
         own = Relevance.of_owner(place, pictures=len(rows))
-        sides = {"i2t": (window, own), "t2i": (window.T, own.T)}
-        return {side: hit_rate(ranks(*asked, ties=self.ties), at=1) for side, asked in sides.items()}
+        return {
+            "i2t": (ranks(window, own, ties=self.ties), rows),
+            "t2i": (ranks(window.T, own.T, ties=self.ties), self.units["t2i"][columns]),
+        }
+
+    def judged(self) -> Judged:
+        """Everything that was added, as a report."""
+        report: Report = {}
+        for figure, side in self.figures.sums:
+            report.setdefault(figure, {})[side] = self.figures.value((figure, side))
+        return Judged(report, self.figures)
 
 
 def truth_folder() -> Path:
     """Where the installed package keeps its data; found without running its code."""
     spec = find_spec("eccv_caption")
     if spec is None or not spec.submodule_search_locations:
-        raise BadInput("protocols eccv and cxc need the eccv-caption package: pip install 'matchlight[eccv]'")
+        raise Unfit("protocols eccv and cxc need the eccv-caption package: pip install 'matchlight[eccv]'")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
@@ -148,9 +173,7 @@ def _noted(pairs: Pairs, key: str, places: str, count: int) -> Array | None:
 def _id_in(name: str, pairs: Pairs) -> int:
     digits = re.search(r"(\d+)$", PurePosixPath(name).stem)
     if digits is None:
-        raise BadInput(
-            f"{pairs.root}: picture {name!r} has no COCO id in its name (like COCO_val2014_000000391895.jpg)"
-        )
+        raise Unfit(f"{pairs.root}: picture {name!r} has no COCO id in its name (like COCO_val2014_000000391895.jpg)")
     return int(digits.group(1))
 
 
@@ -164,7 +187,7 @@ def _ids_by_order(pairs: Pairs, images: Array, test_ids: Array, owners: dict[int
     for row, image in enumerate(images[pairs.picture].tolist()):
         number = seen[image] = seen.get(image, -1) + 1
         if number >= len(known.get(image, [])):
-            raise BadInput(f"{pairs.root}: row {row} is no caption of the COCO test split (picture id {image})")
+            raise Unfit(f"{pairs.root}: row {row} is no caption of the COCO test split (picture id {image})")
         ids.append(known[image][number])
     return np.array(ids, np.int64)
 
@@ -172,7 +195,7 @@ def _ids_by_order(pairs: Pairs, images: Array, test_ids: Array, owners: dict[int
 def _check_complete(pairs: Pairs, have: Array, wanted: list[int], what: str) -> None:
     missing = len(set(wanted) - set(have.tolist()))
     if missing or len(have) != len(wanted):
-        raise BadInput(
+        raise Unfit(
             f"{pairs.root}: ECCV Caption and CxC ask all {len(wanted)} COCO test {what}; "
             f"this data has {len(have)}, and {missing} of those asked are not among them"
         )

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 
 from matchlight.console import track
-from matchlight.core import BadInput
-from matchlight.metrics import Relevance, mean_average_precision, micro_f1, ndcg
-from matchlight.metrics import pmrp as plausible
+from matchlight.metrics import Figures, Relevance, by_gains, mean, micro_f1, pmrps
 from matchlight.metrics.blocks import Scores, Window
 from matchlight.metrics.relevance import Array
 from matchlight.pairs import Labels, Pairs
+from matchlight.protocols.judged import SIDES, Judged, Unfit
 from matchlight.protocols.recall import folds
 
 
 def _labels(pairs: Pairs, protocol: str) -> Labels:
     if pairs.labels is None:
-        raise BadInput(f"{pairs.root}: protocol {protocol} needs labels and this data has none; use protocol recall")
+        raise Unfit(f"{pairs.root}: protocol {protocol} needs labels and this data has none; use protocol recall")
     return pairs.labels
 
 
@@ -31,7 +30,7 @@ def labels(
     discount: str = "standard",
     predictions: dict[str, Any] | None = None,
     thresholds: dict[str, float] | None = None,
-) -> dict[str, Any]:
+) -> Judged:
     """mAP and NDCG both ways, fractions; items fit if they share a label. `predictions` adds Micro-F1 at 0.5.
 
     `thresholds`, chosen on validation data, add it at these as `micro_f1_tuned`.
@@ -47,12 +46,17 @@ def labels(
         "i2t": {},
         "t2i": {"discount": discount, "sibling": siblings(pairs.picture)},
     }
-    found = {side: mean_average_precision(*sides[side], empty=empty, ties=ties) for side in track(sides, "mAP")}
-    gains = {side: ndcg(*sides[side], at=cutoff, ties=ties, **discounts[side]) for side in track(sides, "NDCG")}
-    report: dict[str, Any] = {"map": _with_mean(found), "ndcg": _with_mean(gains)}
+    figures, units = Figures(len(pairs.names)), {"i2t": np.arange(len(pairs.names)), "t2i": pairs.picture}
+    report: dict[str, Any] = {"map": {}, "ndcg": {}}
+    for side in track(sides, "ranking by labels"):
+        found = by_gains(*sides[side], at=cutoff, empty=empty, ties=ties, **discounts[side])
+        for name, each in zip(("map", "ndcg"), found, strict=True):
+            report[name][side] = mean(each)
+            figures.add(each, units[side], {(name, side): 1.0, (name, "mean"): 0.5})
+    report = {name: _with_mean(both) for name, both in report.items()}
     if predictions is not None:
         report |= _classified(predictions, {"image": truth.image, "text": truth.text}, thresholds)
-    return report
+    return Judged(report, figures)
 
 
 def _classified(predictions: dict[str, Any], real: dict[str, Array], thresholds: dict[str, float] | None) -> Any:
@@ -78,7 +82,7 @@ def siblings(owner: Array) -> Array:
     return number
 
 
-def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) -> dict[str, float]:
+def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) -> Judged:
     """Plausible-match R-precision both ways, percentages; with `fold`, the mean over folds of so many pictures.
 
     A caption takes the class code of its picture; pictures without any class leave queries and gallery.
@@ -86,16 +90,22 @@ def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) ->
     codes = _labels(pairs, "pmrp").image
     whole = [(np.arange(len(pairs.names)), np.arange(len(pairs)))]
     parts = whole if fold is None else folds(pairs, fold)
-    values = [_pmrp_of(scores, *part, codes, pairs.picture, ties) for part in track(parts, "plausible matches")]
-    i2t, t2i = np.mean(values, axis=0)
-    return {"i2t": float(i2t), "t2i": float(t2i)}
+    figures = Figures(len(pairs.names))
+    for part in track(parts, "plausible matches"):
+        for side, (values, unit) in _pmrp_of(scores, *part, codes, pairs.picture, ties).items():
+            figures.add(values, unit, {(side,): 1 / len(parts), ("mean",): 0.5 / len(parts)})
+    return Judged({side: figures.value((side,)) for side in SIDES}, figures)
 
 
 def _pmrp_of(
     scores: Scores, pictures: Array, rows: Array, codes: Array, owner: Array, ties: str
-) -> tuple[float, float]:
+) -> dict[str, tuple[Array, Array]]:
+    """By side: the value of each query, and its picture."""
     pictures, rows = pictures[codes[pictures].any(1)], rows[codes[owner[rows]].any(1)]
     if not len(rows):
-        raise BadInput("protocol pmrp: no picture with a caption has a class")
+        raise Unfit("protocol pmrp: no picture with a caption has a class")
     window, image, text = Window.on(scores, pictures, rows), codes[pictures], codes[owner[rows]]
-    return 100 * plausible(window, image, text, ties=ties), 100 * plausible(window.T, text, image, ties=ties)
+    return {
+        "i2t": (100 * pmrps(window, image, text, ties=ties), pictures),
+        "t2i": (100 * pmrps(window.T, text, image, ties=ties), owner[rows]),
+    }

@@ -9,28 +9,38 @@ import numpy as np
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.metrics import (
+    NOTHING,
+    Figures,
     Relevance,
     cross_ranks,
     hit_rate,
-    map_at_r,
+    maps_at_r,
+    mean,
     mean_rank,
     median_rank,
-    r_precision,
+    r_precisions,
     rank_histogram,
     ranks,
 )
 from matchlight.metrics.blocks import Scores, Window
 from matchlight.metrics.relevance import Array
 from matchlight.pairs import Pairs
+from matchlight.protocols.judged import SIDES, Judged, Unfit, hits
+from matchlight.protocols.summaries import summaries
+
+AT = (1, 5, 10)
 
 
-def recall(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs") -> dict[str, Any]:
+def recall(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs") -> Judged:
     """R@1, R@5, R@10, median and mean rank both ways; a relevance file adds its many-to-many figures as "many"."""
     everything = np.arange(len(pairs.names)), np.arange(len(pairs))
-    report = _recall_of(scores, relevant(pairs, *everything, relevance), ties)
+    found = _both_ranks(scores, relevant(pairs, *everything, relevance), ties)
+    figures = Figures(len(pairs.names))
+    _add_ranks(figures, found, everything[0], pairs.picture)
+    report = _recall_of(found)
     if pairs.relevance is not None:
-        report["many"] = _many(scores, relevant(pairs, *everything, "file"), ties)
-    return report
+        report["many"] = _many(scores, relevant(pairs, *everything, "file"), ties, figures, pairs.picture)
+    return Judged(report, figures)
 
 
 def relevant(pairs: Pairs, pictures: Array, rows: Array, kind: str) -> Relevance:
@@ -46,29 +56,48 @@ def relevant(pairs: Pairs, pictures: Array, rows: Array, kind: str) -> Relevance
     return Relevance.of_sparse(pairs.relevance[rows][:, pictures].T)
 
 
-def _recall_of(scores: Scores, relevance: Relevance, ties: str) -> dict[str, Any]:
-    both = ranks(scores, relevance, ties=ties), ranks(scores.T, relevance.T, ties=ties)
-    report: dict[str, Any] = {side: _direction(found) for side, found in zip(("i2t", "t2i"), both, strict=True)}
-    report["rsum"] = sum(report[side][f"r{k}"] for side in ("i2t", "t2i") for k in (1, 5, 10))
-    return {**report, "pictures": scores.shape[0], "captions": scores.shape[1]}
+def _both_ranks(scores: Scores, relevance: Relevance, ties: str) -> dict[str, Array]:
+    return {"i2t": ranks(scores, relevance, ties=ties), "t2i": ranks(scores.T, relevance.T, ties=ties)}
+
+
+def _recall_of(found: dict[str, Array]) -> dict[str, Any]:
+    report: dict[str, Any] = {side: _direction(found[side]) for side in SIDES}
+    report["rsum"] = sum(report[side][f"r{k}"] for side in SIDES for k in AT)
+    return {**report, "pictures": len(found["i2t"]), "captions": len(found["t2i"])}
 
 
 def _direction(found: Array) -> dict[str, float]:
-    rates = {f"r{k}": 100 * hit_rate(found, at=k) for k in (1, 5, 10)}
+    rates = {f"r{k}": 100 * hit_rate(found, at=k) for k in AT}
     return {**rates, "medr": median_rank(found), "meanr": mean_rank(found)}
 
 
-def _many(scores: Scores, relevance: Relevance, ties: str) -> dict[str, dict[str, float]]:
+def _add_ranks(figures: Figures, found: dict[str, Array], pictures: Array, owner: Array, *, folds: int = 1) -> None:
+    """Recalls and mean ranks as means over queries; medians are none."""
+    for side, unit in zip(SIDES, (pictures, owner), strict=True):
+        for k in AT:
+            both = {(side, f"r{k}"): 1 / folds, ("rsum",): 1 / folds}
+            figures.add(100 * hits(found[side], k), unit, both)
+        from_one = np.where(found[side] == NOTHING, np.nan, found[side] + 1.0)
+        figures.add(from_one, unit, {(side, "meanr"): 1 / folds})
+
+
+def _many(scores: Scores, fits: Relevance, ties: str, figures: Figures, owner: Array) -> dict[str, dict[str, float]]:
     """Percentages, like the report they stand in."""
-    sides = {"i2t": (scores, relevance), "t2i": (scores.T, relevance.T)}
-    return {
-        side: {
-            "r1": 100 * hit_rate(ranks(*asked, ties=ties), at=1),
-            "map_at_r": 100 * map_at_r(*asked, ties=ties),
-            "r_precision": 100 * r_precision(*asked, ties=ties),
+    asked = {"i2t": (scores, fits, np.arange(fits.shape[0])), "t2i": (scores.T, fits.T, owner)}
+    report: dict[str, dict[str, float]] = {}
+    for side, (matrix, truth, unit) in asked.items():
+        values = {
+            "r1": 100 * hits(ranks(matrix, truth, ties=ties), 1),
+            "map_at_r": 100 * maps_at_r(matrix, truth, ties=ties),
+            "r_precision": 100 * r_precisions(matrix, truth, ties=ties),
         }
-        for side, asked in sides.items()
-    }
+        report[side] = {name: mean(each) for name, each in values.items()}
+        for name, each in values.items():
+            figures.add(each, unit, {("many", side, name): 1.0})
+    return report
+
+
+# ---- folds -----------------------------------------------------------------------------------------------------------
 
 
 def folds(pairs: Pairs, size: int) -> list[tuple[Array, Array]]:
@@ -76,32 +105,40 @@ def folds(pairs: Pairs, size: int) -> list[tuple[Array, Array]]:
     count = len(pairs.names) // size if size > 0 else 0
     if count < 2:
         have = f"{len(pairs.names)} pictures"
-        raise BadInput(f"{pairs.root}: {have} do not make two folds of {size}; use protocol recall or a smaller fold")
+        raise Unfit(f"{pairs.root}: {have} do not make two folds of {size}; use protocol recall or a smaller fold")
     number = pairs.picture // size
     return [(np.arange(fold * size, (fold + 1) * size), np.flatnonzero(number == fold)) for fold in range(count)]
 
 
-def five_fold(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs", fold: int = 1000) -> dict[str, Any]:
+def five_fold(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs", fold: int = 1000) -> Judged:
     """The mean of each fold's true figures (COCO 1K: five folds of 1,000 of the 5,000 test pictures)."""
-    reports = [
-        _recall_of(Window.on(scores, pictures, rows), relevant(pairs, pictures, rows, relevance), ties)
-        for pictures, rows in track(folds(pairs, fold), "ranking folds")
-    ]
-    sides = {side: _averages([report[side] for report in reports]) for side in ("i2t", "t2i")}
+    figures, reports, parts = Figures(len(pairs.names)), [], folds(pairs, fold)
+    for pictures, rows in track(parts, "ranking folds"):
+        window = Window.on(scores, pictures, rows)
+        found = _both_ranks(window, relevant(pairs, pictures, rows, relevance), ties)
+        _add_ranks(figures, found, pictures, pairs.picture[rows], folds=len(parts))
+        reports.append(_recall_of(found))
+    sides = {side: _averages([report[side] for report in reports]) for side in SIDES}
     totals = {name: sum(report[name] for report in reports) for name in ("pictures", "captions")}
     rsum = float(np.mean([report["rsum"] for report in reports]))
     left = len(pairs.names) - totals["pictures"]
-    return {**sides, "rsum": rsum, **totals, "folds": reports, **({"left_out": left} if left else {})}
+    report = {**sides, "rsum": rsum, **totals, "folds": reports, **({"left_out": left} if left else {})}
+    return Judged({**report, "summaries": summaries(reports)}, figures)
 
 
 def _averages(sides: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([side[name] for side in sides])) for name in sides[0]}
 
 
-def cross_rank(scores: Scores, pairs: Pairs, *, ties: str) -> dict[str, Any]:
+# ---- both ways at once -----------------------------------------------------------------------------------------------
+
+
+def cross_rank(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
     """How many pairs are found first both ways, how many are far down one way or the other, and all between."""
     found = cross_ranks(scores, pairs.picture, ties=ties)
-    counts = rank_histogram(found)
-    first, far = counts["1"] / len(found), counts[">200"] / len(found)
+    figures = Figures(len(pairs.names))
+    for name, values in (("first", 100 * (found <= 1)), ("above_200", 100 * (np.ceil(found) > 200)), ("mean", found)):
+        figures.add(values, pairs.picture, {(name,): 1.0})
+    shares = {name: figures.value((name,)) for name in ("first", "above_200")}
     middle = {"median": float(np.median(found)), "mean": float(found.mean())}
-    return {"bins": counts, "first": 100 * first, "above_200": 100 * far, **middle, "pairs": len(found)}
+    return Judged({"bins": rank_histogram(found), **shares, **middle, "pairs": len(found)}, figures)

@@ -1,8 +1,8 @@
 """Tables and figures of the papers, made again on any data: `EXHIBITS` maps a name to what it shows and what makes it.
 
 An exhibit trains what it needs (`work.py`), writes its numbers as CSV and JSON (`numbers.py`) and draws them
-(`style.py`). One file a family: `mrl_curves.py`, `mrl_maps.py`, `sharing.py`, `failures.py`, `aoq_ranks.py`,
-`ncr_figures.py`, `examples.py`.
+(`style.py`). One file a table or figure, or a family of them, named after its paper: `mrl_*.py`, `sharing.py`,
+`failures.py`, `aoq_*.py`, `dive_*.py`, `ncr_*.py`, `examples.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,24 @@ from typing import Any
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 from matchlight.recipes import nearest
-from matchlight.reproduce import aoq_ranks, examples, failures, mrl_curves, mrl_maps, mrl_methods, ncr_figures, ncr_runs
+from matchlight.reproduce import (
+    aoq_cost,
+    aoq_ranks,
+    aoq_sensitivity,
+    dive_ablation,
+    dive_attention,
+    dive_cost,
+    dive_runs,
+    dive_tsne,
+    examples,
+    failures,
+    mrl_curves,
+    mrl_maps,
+    mrl_methods,
+    ncr_figures,
+    ncr_runs,
+    ncr_tables,
+)
 from matchlight.reproduce import sharing as semantic_sharing
 from matchlight.reproduce.work import Exhibit
 
@@ -66,9 +83,35 @@ _ALL = (
         "sharing-failures", semantic_sharing.PAPER, "queries whose first answers share no label", failures.failures
     ),
     Exhibit("aoq-ranks", aoq_ranks.PAPER, "cross-retrieval ranks before and after a second round", aoq_ranks.ranks),
+    Exhibit(
+        "aoq-sensitivity",
+        aoq_ranks.PAPER,
+        "recalls after the second round by alpha and beta",
+        aoq_sensitivity.sensitivity,
+        averages=True,
+    ),
+    Exhibit("aoq-cost", aoq_ranks.PAPER, "time of a step, plain and of the second round", aoq_cost.cost),
+    Exhibit(
+        "dive-ablation",
+        dive_runs.PAPER,
+        "the three changes to slot attention, each undone",
+        dive_ablation.ablation,
+        averages=True,
+    ),
+    Exhibit("dive-cost", dive_runs.PAPER, "FLOPs and latency of scoring, VSE-infinity = 1", dive_cost.cost),
+    Exhibit("dive-tsne", dive_runs.PAPER, "elements of sets in the plane, by slot", dive_tsne.elements),
+    Exhibit("dive-attention", dive_runs.PAPER, "what slots take of a picture, round by round", dive_attention.maps),
     Exhibit("ncr-losses", ncr_runs.PAPER, "losses of pairs and the mixture that divides them", ncr_figures.losses),
     Exhibit("ncr-labels", ncr_runs.PAPER, "labels that clean and noisy pairs are given", ncr_figures.labels),
     Exhibit("ncr-examples", ncr_runs.PAPER, "captions with the pictures found for them", examples.examples),
+    Exhibit(
+        "ncr-5k",
+        ncr_runs.PAPER,
+        "recall on a whole test split by method and noise",
+        ncr_tables.recall_5k,
+        averages=True,
+    ),
+    Exhibit("ncr-pmrp", ncr_runs.PAPER, "PMRP by method and noise", ncr_tables.pmrp, averages=True),
 )
 EXHIBITS: dict[str, Exhibit] = {one.name: one for one in _ALL}
 

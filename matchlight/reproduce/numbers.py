@@ -64,3 +64,9 @@ def mean_and_spread(values: Any) -> tuple[np.ndarray, np.ndarray]:
 def with_spread(mean: float, spread: float, *, seeds: int) -> str | float:
     """A table's entry: the mean, and how seeds differ where there are several."""
     return float(mean) if seeds < 2 else f"{mean:.3f} ± {spread:.3f}"
+
+
+def percent(values: Any) -> str:
+    """Percentages of one or several seeds, to one decimal."""
+    mean, spread = mean_and_spread(values)
+    return f"{mean:.1f}" if len(values) < 2 else f"{mean:.1f} ± {spread:.1f}"

@@ -135,6 +135,15 @@ def few_ticks(axis: Any, most: int = 5) -> None:
     axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 5, 10]))
 
 
+def powers_of_ten(axis: Any) -> None:
+    """Ticks of a logarithmic axis written out: 1, 10, 100, 1,000."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(numticks=6))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+
+
 def letter(all_axes: Any) -> None:
     """(a), (b), ... before the titles of several panels."""
     for k, axes in enumerate(all_axes):

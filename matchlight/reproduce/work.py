@@ -19,9 +19,12 @@ from matchlight import checkpoints
 from matchlight.core import BadInput
 from matchlight.evaluation import evaluate
 from matchlight.pairs import Pairs
+from matchlight.prepare import pick_device
 from matchlight.recipes import Method, grounded, method, nearest
 from matchlight.reproduce import style
-from matchlight.reproduce.numbers import Row, as_csv, as_markdown, plain
+from matchlight.reproduce.needs import needs
+from matchlight.reproduce.numbers import Row, as_csv, plain
+from matchlight.reproduce.pages import data_facts, how_facts, page
 from matchlight.runs import Run, check_needs, fingerprint, train
 
 SHARED = ("seeds", "quick", "settings", "device")
@@ -78,6 +81,10 @@ class Work:
         if self.settings:
             raise BadInput(f"{self.name} trains nothing here, so {', '.join(self.settings)} cannot be set")
 
+    def _asked(self) -> str:
+        where = pick_device(self.device).type
+        return how_facts(seeds=self.seeds, quick=self.quick, settings=self.settings, device=where)
+
     def _below(self, one: Entrant) -> dict[str, Any]:
         """An entrant's settings that anything else goes before, then the user's."""
         return {**({"preset": "small", **one.quick} if self.quick else one.usual), **self.settings}
@@ -102,21 +109,32 @@ class Work:
             return Run.load(folder, device=self.device)
         return train(one.method, data, folder, seed=seed, device=self.device, resume=True, start=start, **given)
 
-    def measured(self, run: Run, *, split: str = "test", protocol: str = "auto") -> dict[str, Any]:
+    def measured(
+        self, run: Run, *, split: str = "test", protocol: str = "auto", fold: int | None = None
+    ) -> dict[str, Any]:
         """A run's report on clean data, kept beside it."""
-        kept = run.folder / f"report-{split}-{protocol}.json"
+        kept = run.folder / f"report-{split}-{protocol}{'' if fold is None else f'-{fold}'}.json"
         if run.folder.parent != self.out / "runs":
-            return evaluate(run, self.pairs, split, protocol=protocol)
+            return evaluate(run, self.pairs, split, protocol=protocol, fold=fold)
         if not kept.is_file():
-            checkpoints.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol))
+            checkpoints.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol, fold=fold))
         report: dict[str, Any] = checkpoints.read_json(kept, "a run's report")
         return report
 
     def save(
-        self, rows: Sequence[Row], draw: Callable[[], Any], *, table: Sequence[Row] = (), **found: Any
+        self,
+        rows: Sequence[Row],
+        draw: Callable[[], Any],
+        *,
+        table: Sequence[Row] = (),
+        facts: Sequence[str] = (),
+        published: Sequence[Row] = (),
+        source: str = "",
+        **found: Any,
     ) -> dict[str, Any]:
-        """Write NAME.csv (`rows`), NAME.json, NAME.png and NAME.svg, with `table` as NAME.md; gives the JSON's content.
+        """Write NAME.csv (`rows`), NAME.json, NAME.png and NAME.svg, and the page NAME.md; gives the JSON's content.
 
+        The page holds the `table`, what was run (`facts`), and what was `published` with where that is from (`source`).
         The numbers are written first: they are kept even if the figure cannot be.
         """
         place = self.out / self.name
@@ -129,11 +147,13 @@ class Work:
             "quick": self.quick,
             "settings": self.settings,
             **found,
+            "published": list(published),
             "table": list(table),
         }
         if table:
             files.append(place.with_name(f"{self.name}.md"))
-            checkpoints.write_text(files[-1], as_markdown(table))
+            told = [data_facts(self.pairs), self._asked(), *facts]
+            checkpoints.write_text(files[-1], page(self.name, told, table, published=published, source=source))
         checkpoints.write_text(files[0], as_csv(rows))
         result["files"] = [str(file.name) for file in files]
         checkpoints.write_json(files[1], plain(result))
@@ -151,6 +171,11 @@ class Exhibit:
     shows: str
     function: Callable[..., dict[str, Any]]  # (work, **options)
     averages: bool = False  # over seeds; others show one run
+
+    @property
+    def needs(self) -> str:
+        """The data, and what is trained or given."""
+        return needs(self.name)
 
     @property
     def options(self) -> list[str]:

@@ -4,9 +4,10 @@
 
 In the order a request passes: server.py (uvicorn, its time limits), rules.py and guards.py (who may ask, how much, with
 which headers), app.py (the routes put together), pages.py, searching.py, reviewing.py and overview.py (the routes),
-narrow.py (searching a part), uploads.py (pictures from strangers), work.py (how many at once), holder.py (the index in
-use, exchanged without dropping a request), queue.py and review.py (an audit and the decisions about it), metrics.py
-(what went on). answers.py holds the shapes of answers, site.py what routes share; page/ is what a browser loads.
+narrow.py (searching a part), uploads.py (pictures from strangers), originals.py (pictures in full), work.py (how many
+at once), holder.py (the index in use, exchanged without dropping a request), queue.py and review.py (an audit and the
+decisions about it), card.py (figures with intervals), metrics.py (what went on). answers.py holds the shapes of
+answers, site.py what routes share; page/ is what a browser loads.
 """
 
 from __future__ import annotations

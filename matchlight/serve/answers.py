@@ -84,6 +84,14 @@ class Item(BaseModel):
     version: int
 
 
+class Nearest(BaseModel):
+    """A caption near one slot of a picture."""
+
+    row: int
+    caption: str
+    score: float
+
+
 class Explanation(BaseModel):
     """Which region answered which word; weights are words x regions, 0 to 1."""
 
@@ -93,6 +101,7 @@ class Explanation(BaseModel):
     seen: list[float]
     score: float
     slots: list[list[float]] = Field(description="sets of vectors: what each looks at, slots x regions")
+    nearest: list[Nearest] = Field(description="the caption nearest to each slot")
     kind: str = Field(description="attention, slots or occlusion: how this was found out")
     unknown: list[str] = Field(description="words the model does not know")
 
@@ -203,15 +212,26 @@ class Map(BaseModel):
     box: list[float]
 
 
+class Figure(BaseModel):
+    """A measured figure and, where known, its 95% interval."""
+
+    name: str
+    value: float
+    interval: list[float] | None
+    unit: str
+
+
 class About(BaseModel):
     """The model card of what is served."""
 
     version: str
     index: dict[str, Any]
     metrics: dict[str, Any] | None = Field(description="what training measured of the model that was kept")
+    figures: list[Figure] = Field(description="the same as figures with 95% intervals")
     audit: dict[str, Any] | None
     filters: dict[str, dict[str, int]]
     review: bool
     map: bool
+    originals: bool = Field(description="whether pictures can be had in full")
     limits: dict[str, int]
     number: int

@@ -19,6 +19,7 @@ from matchlight.serve import overview, pages, reviewing, searching
 from matchlight.serve.guards import Guard
 from matchlight.serve.holder import Holder
 from matchlight.serve.metrics import Metrics
+from matchlight.serve.originals import Originals
 from matchlight.serve.queue import Queue
 from matchlight.serve.rules import Limits, Rules
 from matchlight.serve.site import Site
@@ -31,6 +32,7 @@ def create(
     index_path: str | Path,
     *,
     audit: str | Path | None = None,
+    data: str | Path | None = None,
     token: str | None = None,
     host: str = "127.0.0.1",
     allow_hosts: Iterable[str] = (),
@@ -38,10 +40,14 @@ def create(
     watch: float = WATCH,
     load: Callable[[Path], Any] | None = None,
 ) -> FastAPI:
-    """The application for an index folder; `audit` adds the review, `host` is the address it will be bound to."""
+    """The application for an index folder; `audit` adds the review, `data` pictures in full.
+
+    `host` is the address it will be bound to.
+    """
     limits = limits or Limits()
     rules = Rules.of(host, token, allow_hosts, limits)
     metrics = Metrics()
+    originals = Originals(data, max_pixels=limits.upload_pixels) if data is not None else None
     queue = Queue(audit) if audit is not None else None
     try:
         holder = Holder(Path(index_path), load or _load, metrics)
@@ -50,7 +56,7 @@ def create(
             queue.journal.close()
         raise
     work = Work(workers=limits.workers, waiting=limits.waiting, seconds=limits.seconds)
-    site = Site(holder, work, metrics, limits, queue)
+    site = Site(holder, work, metrics, limits, queue, originals)
     app = FastAPI(
         title="Matchlight",
         version=__version__,

@@ -16,6 +16,7 @@ from matchlight import __version__
 from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
 from matchlight.serve import answers
+from matchlight.serve.card import figures
 from matchlight.serve.holder import Held
 from matchlight.serve.searching import PROBLEMS
 from matchlight.serve.site import Site, ids, places
@@ -58,15 +59,17 @@ def router(site: Site) -> APIRouter:
 
 
 def _about(site: Site, held: Held) -> dict[str, Any]:
-    limits = site.limits
+    limits, metrics = site.limits, _metrics(held.index)
     return {
         "version": __version__,
         "index": plain(held.index.describe()),
-        "metrics": _metrics(held.index),
+        "metrics": metrics,
+        "figures": figures(metrics or {}),
         "audit": None if site.queue is None else _audited(site.queue.summary),
         "filters": filters(site, held),
         "review": site.queue is not None,
         "map": held.index.map is not None,
+        "originals": site.originals is not None,
         "limits": {"upload_bytes": limits.upload_bytes, "upload_pixels": limits.upload_pixels},
         "number": held.number,
     }

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from matchlight.serve import answers
 from matchlight.serve.holder import Held
 from matchlight.serve.queue import Finding, Queue
-from matchlight.serve.searching import PROBLEMS, captions_of, fitting
+from matchlight.serve.searching import PROBLEMS, captions_of
 from matchlight.serve.site import Site, places, size
 
 FEW = 3  # suggestions of each kind
@@ -130,7 +130,7 @@ def _suggested(site: Site, held: Held, finding: Finding) -> dict[str, Any]:
     captions = []
     if finding.better_caption_row in said:
         captions.append(_suggestion(held, "caption", *said[finding.better_caption_row], row=finding.better_caption_row))
-    captions += [] if place is None else [_caption(held, hit) for hit in fitting(held, place, FEW + 12)]
+    captions += [] if place is None else [_caption(held, hit) for hit in held.index.captions(place, top=FEW + 12)]
     others = [] if place is None else _others(held, place, finding)
     return {
         "row": finding.row,

@@ -119,22 +119,26 @@ def _around(routes: APIRouter, site: Site) -> None:
 
         def look(held: Held) -> dict[str, Any]:
             item(held.index, id)
-            hits = [site.hit(held, hit) for hit in fitting(held, id, top)]
+            hits = [site.hit(held, hit) for hit in held.index.captions(id, top=top)]
             return {"results": hits, "version": held.number}
 
         return await site.ask(look)
 
     @routes.get("/images/{id}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
-    async def image(id: Id) -> Response:
-        """A picture's thumbnail as JPEG."""
+    async def image(id: Id, size: Annotated[Literal["small", "full"], Query()] = "small") -> Response:
+        """A picture as JPEG: its thumbnail, or in full where the server was given the data."""
 
         def look(held: Held) -> bytes:
-            item(held.index, id)
+            found = item(held.index, id)
+            if size == "full" and site.originals is not None:
+                whole = site.originals.jpeg(str(found["name"]), tuple(found["size"]))
+                if whole is not None:
+                    return whole
             try:
-                found: bytes = held.index.thumbnail(id)
+                small: bytes = held.index.thumbnail(id)
             except BadInput as problem:
                 raise HTTPException(404, str(problem)) from None
-            return found
+            return small
 
         body = await site.ask(look)
         return Response(body, media_type="image/jpeg", headers={"cache-control": "private, max-age=86400"})
@@ -151,15 +155,6 @@ def _card(site: Site, held: Held, id: int) -> dict[str, Any]:
     one = _item(site, held, id)
     first = (one["captions"] or [{"text": ""}])[0]["text"]
     return {name: one[name] for name in ("id", "image", "width", "height", "suspect")} | {"caption": first}
-
-
-def fitting(held: Held, id: int, top: int) -> list[Any]:
-    """Captions of the whole collection that fit a picture of it; none where the index cannot read pictures."""
-    try:
-        hits: list[Any] = held.index.search(image=held.index.thumbnail(id), top=top, find="text").hits
-    except BadInput:
-        return []
-    return hits
 
 
 def _item(site: Site, held: Held, id: int) -> dict[str, Any]:
@@ -194,6 +189,7 @@ def _explained(held: Held, id: int, words: str) -> dict[str, Any]:
         "seen": [max(row, default=0.0) for row in weights],
         "score": float(found["score"]),
         "slots": [[float(value) for value in row] for row in found["slots"]],
+        "nearest": found["nearest"],
         "kind": str(found["kind"]),
         "unknown": [str(word) for word in found["unknown"]],
     }

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from matchlight.serve.holder import Held, Holder
 from matchlight.serve.metrics import Metrics
+from matchlight.serve.originals import Originals
 from matchlight.serve.queue import Queue
 from matchlight.serve.rules import Limits
 from matchlight.serve.work import Work
@@ -28,6 +29,7 @@ class Site:
     metrics: Metrics
     limits: Limits
     queue: Queue | None
+    originals: Originals | None = None
 
     async def ask(self, question: Callable[[Held], T]) -> T:
         """Ask the index of this moment in a worker thread."""

@@ -50,7 +50,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def site(collection, tmp_path_factory) -> Iterator[tuple[str, Path]]:
     audit = audit_of(collection[1], tmp_path_factory.mktemp("audit"))
-    with running(str(collection[0]), "--audit", str(audit)) as (_, address):
+    with running(str(collection[0]), "--audit", str(audit), "--data", str(collection[1])) as (_, address):
         yield address, audit
 
 
@@ -157,6 +157,26 @@ def test_open_an_explanation_and_hold_the_match_to_a_word(open_page):
     assert page.locator("#why").is_hidden() and "item=" not in page.url
 
 
+def test_a_picture_is_shown_in_full_where_the_server_has_the_data(open_page):
+    page = open_page("?q=a+red+ball&item=0")
+    page.wait_for_selector("#why .lightbox img.whole")
+    assert "size=full" in page.locator("#why .lightbox img").get_attribute("src")
+
+
+def test_the_line_over_the_results_says_how_many_of_how_many_how_fast_and_how(open_page):
+    page = open_page("?q=a+red+ball")
+    page.wait_for_selector("#told:has-text(' ms ')")
+    told = page.locator("#told").text_content()
+    assert re.fullmatch(r"24 of 24 pictures · [\d.]+ ms · every one compared", told)
+
+
+def test_the_card_tells_what_was_measured_with_intervals(open_page):
+    page = open_page("?view=about")
+    page.wait_for_selector(".measured")
+    line = page.locator(".measured tr", has_text="pictures for words, R@10").text_content()
+    assert re.search(r"[\d.]+%\s+[\d.]+ to [\d.]+", line)
+
+
 def test_the_keyboard_alone_searches_walks_opens_and_closes(open_page):
     page = open_page("?q=green")
     page.wait_for_selector("button.card")
@@ -205,6 +225,18 @@ def test_the_line_can_be_drawn_elsewhere(open_page):
     page.locator(".histogram").focus()
     for _ in range(10):
         page.keyboard.press("PageUp")
+    page.wait_for_selector("text=of 48")
+
+
+def test_the_line_is_dragged_with_the_pointer(open_page):
+    page = open_page("?view=review")
+    box = page.locator(".histogram").bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 30, steps=4)
+    page.wait_for_selector("text=6 pairs score up to 0.50")  # told while it moves
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 30, steps=4)
+    page.mouse.up()
     page.wait_for_selector("text=of 48")
 
 
@@ -276,3 +308,35 @@ def test_words_of_the_data_are_never_read_as_html(open_page):
     page.locator(".card").first.click()
     page.wait_for_selector("#why .word")
     assert page.locator("img[src=x]").count() == 0
+
+
+# ---- sets of vectors -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sets(collection, tmp_path_factory) -> Iterator[str]:
+    """A server on an index of DivE, whose pictures are sets of four vectors."""
+    from matchlight.indexing import Index
+    from matchlight.pairs import Pairs
+    from matchlight.runs import train
+
+    folder, pairs = tmp_path_factory.mktemp("sets"), Pairs.read(collection[1])
+    small = {"epochs": 1, "batch": 8, "dim": 16, "hidden": 16, "word_dim": 16, "head_dim": 8, "depth": 1}
+    run = train("dive", pairs, folder / "run", device="cpu", **small)
+    Index.build(run, pairs, folder / "index", map=False).close()
+    with running(str(folder / "index")) as (_, address):
+        yield address
+
+
+def test_each_view_of_a_set_has_a_map_of_its_own_and_the_caption_nearest_to_it(chromium, sets):
+    page = chromium.new_page()
+    page.goto(sets + "?q=a+red+ball&item=0")
+    page.wait_for_selector(".slots button")
+    nearest = page.evaluate("fetch('/api/items/0/explain?q=a+red+ball').then(a => a.json())")["nearest"]
+    assert len(nearest) == 4
+    for number in range(4):
+        page.get_by_role("button", name=f"View {number + 1}").click()
+        assert page.locator(".nearest button").text_content() == nearest[number]["caption"]
+    page.locator(".nearest button").click()
+    page.wait_for_url("**words=**")
+    page.close()

@@ -17,7 +17,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scor
 from matchlight.encode import encode, encode_both
 from matchlight.evaluation import evaluate, split_scores
 from matchlight.importing import import_checkpoints
-from matchlight.methods import dive
+from matchlight.methods import RECIPES, dive
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, place_codes
@@ -207,7 +207,7 @@ def test_attention_of_captions_of_many_lengths_comes_as_one_tensor() -> None:
 
 @torch.no_grad()
 def test_without_the_three_changes_it_is_plain_slot_attention() -> None:
-    slots = module(start="sampled", update="gru", whole=False)
+    slots = module(begin="sampled", update="gru", whole=False)
     assert slots.cell is not None and slots.whole_norm is None and not hasattr(slots.start, "latents")
     x = torch.randn(2, 5, 6)
     assert_close(slots(x, None, None).vectors, slots(x, None, None).vectors)  # the same draws outside training
@@ -233,7 +233,7 @@ def ready(**more: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"start": "sampled"},
+        {"begin": "sampled"},
         {"update": "gru"},
         {"whole": False},
         {"similarity": "chamfer"},
@@ -349,9 +349,23 @@ def test_sets_are_spread_as_circular_variance_measures() -> None:
     assert score_all(matcher, images, texts).shape == (24, 48)
 
 
+def test_a_report_tells_how_spread_sets_are_and_nothing_where_there_are_none(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    sets, whole = (
+        train(name, pairs, tmp_path / name, device="cpu", preset="small", **tiny_settings(RECIPES[name].defaults))
+        for name in ("dive", "scan")
+    )
+    found = evaluate(sets, pairs)["spread"]
+    inputs = sets.inputs(pairs)
+    sides = encode_both(sets.matcher, inputs.table, pairs.pictures_of("test"), pairs.rows("test"))
+    assert list(found.values()) == pytest.approx([circular_variance(side.vectors).mean() for side in sides])
+    assert "spread" not in evaluate(whole, pairs)  # regions and words are no readings of the whole
+    assert "spread" not in evaluate(sets, pairs, protocol="cross-rank")
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"similarity": "cosine"}, {"padding": "none"}, {"start": "zero"}, {"update": "add"}, {"loss": "hinge"}]
+    [{"similarity": "cosine"}, {"padding": "none"}, {"begin": "zero"}, {"update": "add"}, {"loss": "hinge"}]
     + [{"negatives": "some"}, {"schedule": "drop"}],
     ids=str,
 )

@@ -30,6 +30,19 @@ export function picture(hit, version, named = {}) {
   return image;
 }
 
+// The same in full, once it has arrived, where the server has the data; until then the thumbnail stands in.
+let whole = false;
+export const haveOriginals = given => { whole = given; };
+export function large(hit, version, named = {}) {
+  const image = picture(hit, version, {loading: 'eager', ...named});
+  if (whole) {
+    const better = new Image();
+    better.onload = () => { image.src = better.src; image.classList.add('whole'); };
+    better.src = `/images/${hit.id}?v=${version}&size=full`;
+  }
+  return image;
+}
+
 let hiding = 0;
 export function toast(message) {
   const node = at('toast');

@@ -1,7 +1,7 @@
 // Puts the parts together: which view is shown, the theme, the keys that work everywhere.
 import * as about from './about.js';
 import {get} from './api.js';
-import {at, button, make, number, toast, typing} from './dom.js';
+import {at, button, haveOriginals, make, number, toast, typing} from './dom.js';
 import * as drop from './drop.js';
 import * as map from './map.js';
 import * as review from './review.js';
@@ -66,6 +66,7 @@ async function start() {
     });
   }
   try { known = await get('/api/about'); } catch (problem) { toast(problem.message); }
+  haveOriginals(Boolean(known && known.originals));
   document.querySelector('[data-view="map"]').hidden = !(known && known.map);
   document.querySelector('[data-view="review"]').hidden = !(known && known.review);
   search.start(known); drop.start(); review.start();

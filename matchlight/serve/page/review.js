@@ -1,6 +1,6 @@
 // The review: one suspicious pair at a time, worst first. Every decision is on the server's disk before it counts.
 import {get, post} from './api.js';
-import {at, button, make, number, picture, toast, typing} from './dom.js';
+import {at, button, large, make, number, picture, toast, typing} from './dom.js';
 import {histogram} from './histogram.js';
 import {go, state} from './state.js';
 
@@ -114,7 +114,7 @@ function draw() {
   box.className = `pair ${said}`;
   box.replaceChildren(
     make('div', {class: 'shown'}, pair.id === null ? make('div', {class: 'none'}, 'This picture is not in the index')
-      : picture(hit(pair), queue.version, {loading: 'eager', alt: `picture ${pair.image}`})),
+      : large(hit(pair), queue.version, {alt: `picture ${pair.image}`})),
     make('div', {class: 'told'},
       make('p', {class: 'soft'}, `${number(here + 1)} of ${number(pairs.length)} · row ${pair.row} · score ${pair.score < 0.01 ? 'below 0.01' : pair.score.toFixed(2)}`),
       make('blockquote', {}, pair.caption || '(no words)'),

@@ -1,6 +1,6 @@
 // Why this matched: the picture in the dark, lit where a word found its answer; hover or focus a word to hold the match.
 import {get} from './api.js';
-import {at, button, make, picture} from './dom.js';
+import {at, button, large, make, picture} from './dom.js';
 import {light, together} from './heat.js';
 import {go, state} from './state.js';
 
@@ -60,7 +60,7 @@ async function fill(panel, id, asked, key) {
 }
 
 function plain(item) {
-  return make('div', {class: 'seen'}, picture(item, item.version, {loading: 'eager', alt: item.image}));
+  return make('div', {class: 'seen'}, large(item, item.version, {alt: item.image}));
 }
 
 function seen(item, explained) {
@@ -84,21 +84,26 @@ function seen(item, explained) {
   lit(all);
   const tabs = slots(explained, lit, all);
   return make('div', {class: 'seen'}, make('div', {class: 'lightbox', vars: {'--shape': `${item.width} / ${item.height}`}},
-    picture(item, item.version, {loading: 'eager', alt: item.image}), canvas), list, tabs,
+    large(item, item.version, {alt: item.image}), canvas), list, tabs,
     make('p', {class: 'soft'}, `Score ${explained.score.toFixed(3)}. Point at a word, or tap it, to see where the picture answers it.` +
       (explained.unknown.length ? ` The model does not know: ${explained.unknown.join(', ')}.` : '')));
 }
 
-// A set of vectors: what each of them looks at.
+// A set of vectors: what each of them looks at, and the caption of the collection that is nearest to it.
 function slots(explained, lit, all) {
   if (explained.slots.length < 2) return null;
+  const said = make('p', {class: 'nearest', 'aria-live': 'polite'});
   const choose = k => {
     for (const [n, tab] of tabs.entries()) tab.setAttribute('aria-pressed', String(n === k));
     lit(k === null ? all : explained.slots[k]);
+    const own = k === null ? null : explained.nearest[k];
+    said.replaceChildren(...(own && own.caption ? [make('span', {class: 'soft'}, 'Nearest caption: '),
+      button(own.caption, () => go({words: own.caption}), {class: 'text'})] : []));
   };
   const tabs = explained.slots.map((_, k) => button(`View ${k + 1}`,
-    event => choose(event.currentTarget.getAttribute('aria-pressed') === 'true' ? null : k), {'aria-pressed': 'false'}));
-  return make('div', {class: 'switch', role: 'group', 'aria-label': 'What each vector of this picture looks at'}, tabs);
+    event => choose(event.currentTarget.getAttribute('aria-pressed') === 'true' ? null : k),
+    {'aria-pressed': 'false', title: (explained.nearest[k] || {}).caption || null}));
+  return make('div', {class: 'slots'}, make('div', {class: 'switch', role: 'group', 'aria-label': 'What each vector of this picture looks at'}, tabs), said);
 }
 
 function facts(item) {

@@ -1,0 +1,102 @@
+"""`matchlight evaluate`: a run, an ensemble or another tool's scores before the referee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit
+
+PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels", "all")
+Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def evaluate(
+    data: Data,
+    run: Annotated[list[Path] | None, typer.Argument(help="A run folder; several are ranked as an ensemble.")] = None,
+    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
+    protocol: Annotated[
+        str, choice("--protocol", PROTOCOLS, "What to measure; all: whatever the data allows.")
+    ] = "auto",
+    ties: Annotated[
+        str, choice("--ties", ("worst", "official"), "Ties count against the model, or as old code does.")
+    ] = "worst",
+    ci: Annotated[
+        bool, typer.Option("--ci", help="Add 95% intervals, by drawing pictures with their captions.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Another run, or its FILE.npy: how much better, and how sure (a paired test).")
+    ] = None,
+    fold: Annotated[
+        int | None, typer.Option(min=1, help="Pictures a fold, for five-fold (default 1000) and pmrp (no folds).")
+    ] = None,
+    scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None,
+    from_scores: Annotated[
+        list[Path] | None, typer.Option(help="Measure another tool's FILE.npy instead of a run; several: their mean.")
+    ] = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str,
+        choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones (scores move by about 1e-4)."),
+    ] = "fp32",
+    json: Json = False,
+) -> None:
+    """Measure a run, or a score matrix of any tool, on a split.
+
+    Example: matchlight evaluate runs/first --data scenes --split test --ci
+    """
+    from matchlight.core import BadInput
+
+    if bool(run) == bool(from_scores):
+        raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
+    if from_scores and scores is not None:
+        raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
+    if against is not None and protocol == "all":
+        raise BadInput("--against compares by one protocol; name it instead of all")
+    from matchlight.pairs import Pairs
+    from matchlight.referee import report_of
+
+    pairs = Pairs.read(data)
+
+    def read(paths: list[Path]) -> Any:
+        return _scored(paths, pairs, split, protocol=protocol, device=device, precision=precision)
+
+    mine = read(list(run or from_scores or []))
+    if scores is not None:
+        from matchlight.checkpoints import write_array
+
+        write_array(scores, mine.matrix)
+    other = None if against is None else read([against])
+    report = report_of(mine, pairs.subset(split), protocol=protocol, ties=ties, fold=fold, ci=ci, against=other)
+    emit(report) if json else print_report(report)
+
+
+def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device: str, precision: str) -> Any:
+    """Scores from run folders, or from files where they are no folders."""
+    from matchlight.evaluation import scored
+    from matchlight.referee import Scored, read_scores
+    from matchlight.runs import Run
+
+    if all(path.suffix == ".npy" for path in paths):
+        return Scored(read_scores(paths))
+    runs = [Run.load(path, device=device) for path in paths]
+    return scored(runs[0], pairs, split, protocol=protocol, others=runs[1:], precision=precision, quiet=False)
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """A report as tables, and what a paired test says of it."""
+    from rich.console import Console
+
+    from matchlight.protocols import tables
+
+    console = Console(highlight=False)
+    for one in tables(report):
+        console.print(one)
+    for name, found in report.get("against", {}).items():
+        low, high = found["interval"]
+        told = f"{name}: {found['difference']:+.4g} ({low:+.4g} to {high:+.4g}), p = {found['p']:.4f}"
+        console.print(told, markup=False)

@@ -1,0 +1,34 @@
+"""The runs that DivE's figures look at: one that is named, or DivE trained here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matchlight.core import BadInput, Matcher
+from matchlight.reproduce.ncr_runs import one_path
+from matchlight.reproduce.work import Entrant, Work
+from matchlight.runs import Run
+from matchlight.sets import SetSimilarity
+
+PAPER = "Improving Cross-Modal Retrieval with Set of Diverse Embeddings (CVPR 2023)"
+QUICK = {"epochs": 3}
+TITLES = {"mil": "best pair (MIL)", "mp": "match probability (MP)", "smooth_chamfer": "smooth-Chamfer"}
+DIVE = Entrant("DivE", "dive", quick=QUICK)
+
+
+def asked_run(work: Work, run: Any) -> Run | None:
+    """A run that is named, if one is; its items must be sets of vectors."""
+    path = one_path(run, work.name)
+    if path is None:
+        return None
+    work.check_idle()
+    loaded = Run.load(path, device=work.device)
+    if not isinstance(first_member(loaded).similarity, SetSimilarity):
+        raise BadInput(f"{path}: {loaded.method} gives one vector an item; {work.name} looks at sets, as dive's")
+    return loaded
+
+
+def first_member(run: Run) -> Matcher:
+    """The model, or the first of an ensemble."""
+    member: Matcher = next(iter(getattr(run.matcher, "members", [run.matcher])))
+    return member

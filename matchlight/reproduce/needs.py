@@ -1,0 +1,34 @@
+"""What each exhibit needs, in a line: the data, and what is trained or given; in brackets, the data of the paper."""
+
+from __future__ import annotations
+
+_LABELS = "labels, splits train and test"
+_WORDS = "captions, splits train and test"
+
+NEEDS = {
+    "mrl-pr": f"{_LABELS}; trains six methods a seed [Wikipedia, INRIA-Websearch, NUS-WIDE, XMediaNet]",
+    "mrl-convergence": f"{_LABELS}, val; trains two runs a seed [INRIA-Websearch]",
+    "mrl-tsne": f"{_LABELS}; trains six methods [Wikipedia]",
+    "mrl-clusters": f"{_LABELS}, at least four classes; trains two runs [Wikipedia]",
+    "sharing-lambda": f"{_LABELS}, words or regions; trains six runs a seed",
+    "sharing-f1": f"{_LABELS}, val for tuned thresholds; trains four methods a seed [FLICKR25K, NUS-WIDE, COCO]",
+    "sharing-consistency": f"{_LABELS}, val; trains two runs a seed [FLICKR25K]",
+    "sharing-failures": f"{_LABELS}, pictures to show; trains one run",
+    "aoq-ranks": f"{_WORDS}; two runs or score files, else trains both rounds [COCO 5K]",
+    "aoq-sensitivity": f"{_WORDS}, val; trains and mines one first round, then a second one a setting",
+    "aoq-cost": f"{_WORDS}; trains nothing, times steps on this machine",
+    "dive-ablation": f"{_WORDS}; trains five runs a seed [COCO 5K]",
+    "dive-cost": "captions of a test split; trains nothing, times scoring on this machine [Flickr30K]",
+    "dive-tsne": f"{_WORDS}; trains a run a similarity",
+    "dive-attention": f"{_WORDS}, pictures to show; a run, else trains one",
+    "ncr-losses": f"{_WORDS}; a finished run of ncr, else trains one",
+    "ncr-labels": f"{_WORDS}; a finished run of ncr, else trains one",
+    "ncr-examples": f"{_WORDS}, pictures to show; a run, else trains one",
+    "ncr-5k": f"{_WORDS} (testall if there is one); score files, else trains seven runs a seed [COCO 5K, regions]",
+    "ncr-pmrp": f"{_WORDS}, labels of pictures; score files, else trains five runs a seed [COCO 1K, its classes]",
+}
+
+
+def needs(name: str) -> str:
+    """What an exhibit needs."""
+    return NEEDS.get(name, _WORDS)
