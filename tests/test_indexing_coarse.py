@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
 from matchlight.evaluation import split_scores
-from matchlight.indexing import Index, distil, tuning
+from matchlight.indexing import Index, bench, distil, tuning
 from matchlight.indexing.asking import usual_padding
 from matchlight.indexing.coarse import Plain, all_rows
 from matchlight.indexing.searching import Searcher, Side
@@ -164,3 +164,11 @@ def test_bench_search_tells_both_times_and_what_was_found(capsys: pytest.Capture
     assert line["recall"] >= 0.98
     assert line["candidates"] < 300
     assert line["ratio"] == pytest.approx(line["exact_milliseconds"]["p50"] / line["milliseconds"]["p50"], rel=0.2)
+
+
+def test_a_run_is_asked_with_captions_that_its_index_does_not_hold(tmp_path: Path) -> None:
+    found = bench.asked(trained("dive"), pairs(), tmp_path / "i", questions=4, map=False)
+    assert (found["pictures"], found["captions"], found["questions"]) == (PICTURES, PICTURES, 4)
+    assert found["share"] == found["candidates"] / PICTURES
+    assert 0.8 < found["recall"] <= 1
+    assert set(found["milliseconds"]) == {"p50", "p95", "cpu_p50", "cpu_p95"}

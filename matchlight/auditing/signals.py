@@ -46,7 +46,7 @@ class Options:
     split: str = "train"
     quick: bool = True  # train quick models as well
     folds: int = 5
-    models: int | None = None  # quick models a fold, averaged; None: two on a GPU, one on a CPU
+    models: int = 1  # quick models a fold, averaged
     seed: int = 0
     device: str = "auto"
     overrides: dict[str, Any] | None = None  # arguments of the quick recipe
@@ -154,7 +154,7 @@ def _untrained(plan: Plan, table: Table, work: Path, options: Options) -> Lists:
 
 def _quick(plan: Plan, work: Path, options: Options) -> Lists:
     """Train what is missing, then put the folds together."""
-    many = options.models or (2 if plan.device.type == "cuda" else 1)
+    many = options.models
     jobs = [(model, k) for model in range(many) for k in range(plan.folds.count)]
     with progress() as bar:
         task = bar.add_task("auditing", total=len(jobs), note="")

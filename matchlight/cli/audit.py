@@ -25,9 +25,7 @@ def audit(
     quick: Annotated[
         str, choice("--quick", ("on", "off"), "Train small cross-validated models as well; off takes seconds.")
     ] = "on",
-    models: Annotated[
-        int | None, typer.Option(min=1, max=9, help="Quick models a fold, averaged: 2 on a GPU, 1 on a CPU.")
-    ] = None,
+    models: Annotated[int, typer.Option(min=1, max=9, help="Small models a fold, averaged.")] = 1,
     folds: Annotated[int, typer.Option(min=2, max=20, help="Parts that are judged by models blind to them.")] = 5,
     captions: Annotated[
         str,

@@ -1,0 +1,93 @@
+"""The closed-form witness of an audit: the joint directions, held against another derivation, and what it finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from matchlight.auditing import linear
+from matchlight.auditing.company import Scene
+from matchlight.auditing.linear import RIDGE, joined, reduced, witness
+
+
+def planted(count: int = 400, *, noise: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """Pictures and captions that share eight hidden numbers, and which captions were moved to another picture."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(count, 8))
+    sides = [hidden @ rng.normal(size=(8, d)) + 1.5 * rng.normal(size=(count, d)) for d in (30, 20)]
+    moved = rng.permutation(count)[: round(noise * count)]
+    order = np.arange(count)
+    order[moved] = np.roll(moved, 1)
+    return torch.from_numpy(sides[0]), torch.from_numpy(sides[1][order]), order != np.arange(count)
+
+
+def by_symmetric_roots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """All scores by the textbook's whitening with symmetric roots, pair after pair in plain loops."""
+
+    def root(c: np.ndarray, ridge: float) -> np.ndarray:
+        value, vector = np.linalg.eigh(c + ridge * np.trace(c) / len(c) * np.eye(len(c)))
+        return vector @ np.diag(value**-0.5) @ vector.T
+
+    x, y = x - x.mean(0), y - y.mean(0)
+    a, b = root(x.T @ x / len(x), RIDGE[0]), root(y.T @ y / len(y), RIDGE[1])
+    u, s, v = np.linalg.svd(a @ (x.T @ y / len(x)) @ b, full_matrices=False)
+    left, right = x @ a @ u @ np.diag(s**linear.POWER), y @ b @ v.T
+    return np.array([[p @ q / (np.linalg.norm(p) * np.linalg.norm(q)) for q in right] for p in left])
+
+
+def scores(images: torch.Tensor, texts: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    joint = joined(images, texts, weight)
+    return joint.vectors(0, images) @ joint.vectors(1, texts).T
+
+
+def test_scores_are_those_of_whitening_with_symmetric_roots():
+    images, texts, _ = planted(60)
+    expected = by_symmetric_roots(images.numpy(), texts.numpy())
+    assert np.allclose(scores(images, texts, torch.ones(60).double()).numpy(), expected, atol=1e-5)
+
+
+def test_a_pair_without_weight_might_as_well_not_be_there():
+    images, texts, _ = planted(80)
+    weight = torch.ones(80).double()
+    weight[50:] = 0
+    joint, alone = joined(images, texts, weight), joined(images[:50], texts[:50], weight[:50])
+    for side, x in enumerate((images, texts)):
+        one, other = joint.vectors(side, x), alone.vectors(side, x)
+        assert torch.allclose(one @ one.T, other @ other.T, atol=1e-5)
+
+
+def test_the_main_directions_keep_likeness():
+    x = torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
+    small = reduced(x, most=39)
+    flat = (x - x.mean(0)).double()
+    assert small.shape == (50, 39)
+    assert np.corrcoef((small @ small.T).flatten(), (flat @ flat.T).flatten())[0, 1] > 0.99
+
+
+def audited(noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    images, texts, bad = planted(noise=noise)
+    count = len(bad)
+    fold = np.arange(count) % 4
+    wrong = (np.arange(count) + 4) % count  # of the same fold
+    return witness(images, texts, Scene(np.arange(count), np.arange(count), wrong), fold, seed=0), bad
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.5])
+def test_wrong_pairs_lose_more_and_weighing_helps(noise, monkeypatch):
+    found, bad = audited(noise)
+    monkeypatch.setattr(linear, "PASSES", 1)
+    once, _ = audited(noise)
+    area = [roc_auc_score(bad, one["i2t"] + one["t2i"]) for one in (found, once)]
+    assert area[0] > 0.95 and area[0] >= area[1]
+
+
+def test_each_moved_caption_is_offered_its_own_picture_first():
+    found, bad = audited(0.2)
+    order = np.flatnonzero(bad)
+    _, texts, _ = planted()
+    _, moved, _ = planted(noise=0.2)
+    home = np.array([int((texts == moved[row]).all(1).nonzero()[0, 0]) for row in order])
+    assert (found["other_picture"][order, 0] == home).mean() > 0.4  # chance is 1 in 400
+    assert found["other_picture_share"].shape == (len(bad), 3)
