@@ -23,6 +23,7 @@ from matchlight.similarity import score_all
 BLOCK = 1024  # items read at once when everything is scored
 SPARE = 2  # rows asked for, as a multiple of the candidates wanted
 TOP = 10  # results for which the number of candidates is measured
+FEW = 128  # items that are scored in one go: planning blocks would take longer than scoring them
 MORE = 4  # candidates more for each result beyond them
 
 
@@ -119,6 +120,8 @@ class Searcher:
         if given == wanted:
             return alike(self.proposer.rows(query, given), self.proposer.rows(found, wanted)).numpy()
         images, texts = (query, found) if given == IMAGE else (found, query)
+        if len(found) <= FEW:
+            return self.matcher.score(images, texts).float().cpu().numpy().ravel()
         return score_all(self.matcher, images, texts, device=self.device).ravel()
 
 

@@ -32,9 +32,12 @@ def alike(a: Tensor, b: Tensor, same: Tensor) -> Tensor:
 
 
 def consistency(f: Tensor, g: Tensor, of_f: Tensor, of_g: Tensor) -> Tensor:
-    """Pairs (P, D) pulled together, items of like labels made alike within and across sides."""
+    """Pairs (P, D) pulled together, items of like labels made alike within and across sides.
+
+    Distances are between directions: of whole vectors they grow with D, outweigh the labels, and all becomes one point.
+    """
     own_f, own_g, both = (((a @ b.T) > 0).float() for a, b in ((of_f, of_f), (of_g, of_g), (of_f, of_g)))
-    return alike(f, f, own_f) + alike(g, g, own_g) + alike(f, g, both) + length(f - g).mean()
+    return alike(f, f, own_f) + alike(g, g, own_g) + alike(f, g, both) + length(unit(f) - unit(g)).mean()
 
 
 class Labelled(Objective):

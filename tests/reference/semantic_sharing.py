@@ -83,5 +83,5 @@ def consistency(f: Tensor, g: Tensor, label: Tensor) -> Tensor:
                 total = total + torch.log(1 + half.exp()) - same * half
         return total / (len(a) * len(b))
 
-    near = torch.stack([(x - y).norm() for x, y in zip(f, g, strict=True)]).mean()
+    near = torch.stack([(x / x.norm() - y / y.norm()).norm() for x, y in zip(f, g, strict=True)]).mean()
     return likely(f, f) + likely(g, g) + likely(f, g) + near
