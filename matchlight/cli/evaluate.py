@@ -81,7 +81,7 @@ def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device:
     from matchlight.referee import Scored, read_scores
     from matchlight.runs import Run
 
-    if all(path.suffix == ".npy" for path in paths):
+    if all(path.suffix == ".npy" or path.is_file() for path in paths):
         return Scored(read_scores(paths))
     runs = [Run.load(path, device=device) for path in paths]
     return scored(runs[0], pairs, split, protocol=protocol, others=runs[1:], precision=precision, quiet=False)
