@@ -198,7 +198,7 @@ def _draw(pairs: Pairs, looks: Sequence[Look]) -> Any:
     for look in looks:
         picture(page.axes(EDGE, SEEN, RATIO * SEEN), pairs, look.place)
         page.left -= RATIO * SEEN + GAP
-        words(page.axes(EDGE, SEEN, high), said(pairs, _own(pairs, look.place)), width=23, lines=6)
+        words(page.axes(EDGE, SEEN, high), said(pairs, _own(pairs, look.place)), width=22, lines=6)
         page.left += RATIO * SEEN + GAP
         for slot in range(slots):
             for t in range(rounds):

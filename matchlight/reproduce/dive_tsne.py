@@ -88,7 +88,7 @@ def _draw(maps: dict[str, list[Row]], table: list[Row]) -> Any:
         panel.set_xlabel(f"circular variance: pictures {spread[0]:.3f}, texts {spread[1]:.3f}", fontsize=6.5)
     if len(maps) > 1:
         style.letter(axes[0])
-    _legend(figure, slots)
+    _legend(figure, slots, across=6 if len(maps) > 1 else 3)
     return figure
 
 
@@ -105,7 +105,7 @@ def _scatter(panel: Any, some: list[Row], slots: int) -> None:
                 panel.scatter(x, y, s=2 * size if hollow else size, marker=marker, linewidths=0.6, alpha=0.8, **face)
 
 
-def _legend(figure: Any, slots: int) -> None:
+def _legend(figure: Any, slots: int, *, across: int) -> None:
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
@@ -118,4 +118,4 @@ def _legend(figure: Any, slots: int) -> None:
         Line2D([], [], marker="s", color=style.of_class(slot, slots), label=f"slot {slot + 1}", **dot)
         for slot in range(slots)
     ]
-    figure.legend(handles=[*shapes, *colours], loc="outside lower center", ncols=min(6, len(shapes) + slots))
+    figure.legend(handles=[*shapes, *colours], loc="outside lower center", ncols=min(across, len(shapes) + slots))
