@@ -1,7 +1,7 @@
 """How well an audit finds pairs that were broken on purpose, by the share broken, with each signal on its own.
 
     python benchmarks/audit.py DATA -o OUT [--noise 0,0.2,0.4,0.6] [--per caption] [--one-caption]
-                                     [--quick off] [--models N]
+                                     [--quick off] [--models N] [--pictures lite0@224+lite1@240+lite2@260]
 
 Prints one row a share as it goes: AUROC and average precision of the scores, precision and recall of the flagged pairs,
 how many were flagged, the estimated share, seconds. OUT keeps the signals and the truth of each; what is there is not
@@ -69,15 +69,17 @@ def main() -> None:
     parser.add_argument("--one-caption", action="store_true")
     parser.add_argument("--models", type=int, default=1)
     parser.add_argument("--quick", choices=("on", "off"), default="on", help="off: fixed vectors alone")
-    parser.add_argument("--pictures", type=int, help="only the first so many training pictures")
+    parser.add_argument("--first", type=int, help="only the first so many training pictures")
+    parser.add_argument("--pictures", default="auto", help="whose vectors of the pictures are compared")
     parser.add_argument("--set", nargs="*", default=[], metavar="name=value", help="arguments of the quick models")
     args = parser.parse_args()
     clean = ml.Pairs.read(args.data)
-    clean = first_pictures(clean, args.pictures) if args.pictures else clean
+    clean = first_pictures(clean, args.first) if args.first else clean
     clean = one_caption(clean) if args.one_caption else clean
     kind = "fixed-" if args.quick == "off" else ""
     kind += ("one-" if args.one_caption else "") + (f"{args.per}-" if args.per != "caption" else "")
-    options = Options(quick=args.quick == "on", models=args.models, overrides=_numbers(args.set) or None)
+    overrides = _numbers(args.set) or None
+    options = Options(quick=args.quick == "on", models=args.models, overrides=overrides, pictures=args.pictures)
     for ratio in map(float, args.noise.split(",")):
         folder = args.out / f"{kind}{ratio:g}"
         found, truth = signals(clean, folder, ratio=ratio, per=args.per, options=options)

@@ -57,9 +57,8 @@ def _audit(folder: Path, run: Run, data: Path) -> None:
 
     say("looking for the wrong pairs, without being told which they are")
     # The run itself is asked: training cross-validated models as well would be surer, and take minutes more.
-    audit(
-        run, Pairs.read(data), folder, truth=Truth.load(data / "truth.json"), source=data, quick=False, captions="words"
-    )
+    fast: dict[str, Any] = {"quick": False, "captions": "words", "pictures": "own"}
+    audit(run, Pairs.read(data), folder, truth=Truth.load(data / "truth.json"), source=data, **fast)
 
 
 def _index(folder: Path, run: Run, data: Path) -> None:

@@ -139,4 +139,7 @@ def with_size(view: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """A model keeps the picture size it was trained with, so the size is settled once and stored."""
     if view["kind"] == "given" or view.get("size"):
         return view
-    return {**view, "size": 160 if device.type == "cpu" else 224}
+    from matchlight.features import lite
+
+    name = view["backbone"] if view.get("backbone") in lite.PLANS else "lite0"
+    return {**view, "size": lite.usual_size(name, device.type)}

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from matchlight.core import BadInput, Recipe
@@ -81,7 +82,8 @@ class Method:
     def types(self) -> dict[str, Any]:
         """Argument names with their declared types."""
         below = self._ground()
-        return (below.types if below else {}) | typing.get_type_hints(self.build)
+        build = self.build.func if isinstance(self.build, partial) else self.build
+        return (below.types if below else {}) | typing.get_type_hints(build)
 
     def _ground(self) -> Method | None:
         return self.base or (method(self.own[self.over]) if self.over else None)
@@ -116,7 +118,8 @@ def spelled(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     if "strategy" not in given:
         return name, given
-    above = {one.name: one.over for one in RECIPES.values() if one.over}
+    ready = {one.name for one in RECIPES.values() if isinstance(one.build, partial)}  # one of them with its base chosen
+    above = {one.name: one.over for one in RECIPES.values() if one.over and one.name not in ready}
     check_choices(strategy=(str(given["strategy"]), tuple(above)))
     chosen = str(given["strategy"])
     rest = {key: value for key, value in given.items() if key != "strategy"}

@@ -233,6 +233,8 @@ def test_the_command_prints_the_promised_keys(broken, run, tmp_path, capsys):
     "arguments",
     [
         ["audit", "--data", "{data}", "-o", "{out}", "--captions", "magic"],
+        ["audit", "--data", "{data}", "-o", "{out}", "--pictures", "lite0+magic"],
+        ["audit", "--data", "{data}", "-o", "{out}", "--pictures", "lite0"],  # features and no pictures
         ["audit", "--data", "{data}", "-o", "{out}", "--split", "nowhere"],
         ["audit", "--data", "{data}/missing", "-o", "{out}"],
         ["audit", "--data", "{data}", "-o", "{out}", "--truth", "{data}/missing.json"],

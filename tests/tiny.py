@@ -62,7 +62,7 @@ SETTINGS = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "epochs": 2, "rat
 SETTINGS |= {"sim_dim": 8, "saf_epochs": 0}  # SGR, SAF, SGRAF
 SETTINGS |= {"caption_hidden": 8, "caption_word_dim": 8}  # VSRN's decoder
 SETTINGS |= {"first": 1}  # AOQ: a first round of one epoch
-SETTINGS |= {"head_dim": 8}  # DivE
+SETTINGS |= {"head_dim": 8, "sentences": None}  # DivE; Lantern without its sentence encoder
 
 
 def tiny_settings(defaults: dict[str, object]) -> dict[str, object]:

@@ -5,9 +5,9 @@
 
 In the order things happen: folds.py (who is judged by whom, and pairs made wrong on purpose), quick.py (small models
 that never see what they judge), asking.py, company.py, words.py and partners.py (what is asked about each pair),
-signals.py (all of it gathered: the part that takes time), mixture.py and verdict.py (how suspicious each pair is),
-findings.py (why, and what would fit), labels.py (the same for labels), tables.py, chart.py, report.py and page.py (what
-is written), apply.py (a cleaned copy).
+parts.py and linear.py (a fit in closed form to fixed vectors), signals.py (all of it gathered: the part that takes
+time), mixture.py and verdict.py (how suspicious each pair is), findings.py (why, and what would fit), labels.py (the
+same for labels), tables.py, chart.py, report.py and page.py (what is written), apply.py (a cleaned copy).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def audit(
     source: str | Path | None = None,
     **options: Any,
 ) -> Audit:
-    """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, overrides).
+    """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, captions, pictures, ...).
 
     `source` is where `pairs` was read from (default: its root), for `matchlight data apply` to find again.
     """

@@ -1,9 +1,9 @@
 """A witness that takes seconds: fixed vectors of pictures and captions, joined along what varies together in both.
 
 Canonical correlation with a ridge on either side has a closed form. It is fitted on all folds but one and asked about
-that one, then once more with every pair weighing as far as it looked right. With vectors of meaning for the captions
-(`words.caption_vectors`) it tells wrong pairs better than small networks trained from nothing, above all where data are
-few or mostly wrong: there is little in it that could memorise a pair.
+that one, then once more with every pair weighing as far as it looked right. With vectors of several picture networks
+and of the captions' meaning and words (`parts.py`) it tells wrong pairs better than small networks trained from
+nothing, above all where data are few or mostly wrong: there is little in it that could memorise a pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from matchlight.division import share_of_wrong, weighed
 
 WIDE = 320  # main directions of either side that are looked at
 KEPT = 80  # directions of the two sides together
-RIDGE = 2.0, 1.0  # of pictures and of captions, in mean variances of a direction
+RIDGE = 1.0, 1.0  # of pictures and of captions, in mean variances of a direction
 POWER = 1.5  # how much more a direction counts where both sides agree on it
 PASSES = 3
 

@@ -27,8 +27,9 @@ from matchlight.auditing.asking import GALLERY, NAMES, SET_GALLERY, Asked, ask, 
 from matchlight.auditing.company import Lists, Scene, Space, lists
 from matchlight.auditing.folds import Folds, divide, look_alikes
 from matchlight.auditing.linear import witness
+from matchlight.auditing.parts import caption_parts, picture_kinds, picture_names, picture_parts
 from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold, write_npz
-from matchlight.auditing.words import caption_vectors, picture_vectors
+from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vectors
 from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
@@ -51,12 +52,15 @@ class Options:
     device: str = "auto"
     overrides: dict[str, Any] | None = None  # arguments of the quick recipe
     captions: str = "auto"  # compared by their meaning (minilm) or by their words; auto: meaning where it is there
+    pictures: str = "auto"  # what the closed form sees of them: own, or backbones joined by "+"; auto: own and lite0-2
 
 
 def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
     """The signals of all usable pairs of a split, from the folder where they are there already."""
-    claim(folder, settings(run, pairs, options))
     kept = folder / FILE
+    if not kept.exists():
+        picture_kinds(options.pictures, pairs)  # what cannot be had is told before anything is written
+    claim(folder, settings(run, pairs, options))
     if not kept.exists():
         with alone(folder / "work"):
             write_npz(kept, _gather(run, pairs, folder / "work", options))
@@ -80,6 +84,7 @@ def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Any]:
     named = None if run is None else {"name": run.method, "data": run.info.get("data"), "seed": run.info.get("seed")}
     work = {"folds": options.folds, "models": options.models, "overrides": options.overrides} if options.quick else None
     rest = {"split": options.split, "seed": options.seed, "captions": options.captions}
+    rest["pictures"] = "+".join(picture_names(options.pictures))
     return {"data": fingerprint(pairs), **rest, "quick": work, "run": named}
 
 
@@ -144,11 +149,12 @@ def _untrained(plan: Plan, table: Table, work: Path, options: Options) -> Lists:
     """What fixed vectors say: neighbours and siblings, and the closed-form witness with its better partners."""
     scene, pictures = _scene(plan)
     said = [table.pairs.captions[row] for row in plan.folds.rows.tolist()]
-    texts = caption_vectors(said, options.captions, work / "captions.npy", device=plan.device, seed=plan.seed)
-    images = picture_vectors(table, pictures)
-    space = Space(images.to(plan.device), texts.to(plan.device))
+    meaning = meaning_vectors(said, options.captions, work / "captions.npy", device=plan.device)
+    texts = word_vectors(said, seed=plan.seed) if meaning is None else meaning
+    space = Space(picture_vectors(table, pictures).to(plan.device), texts.to(plan.device))
     near = lists(space, scene, np.arange(len(said)), seed=plan.seed)
-    plain = witness(images, texts, scene, plan.folds.fold, seed=plan.seed)
+    seen = picture_parts(table, pictures, options.pictures, plan.device)
+    plain = witness(seen, caption_parts(said, meaning, seed=plan.seed), scene, plan.folds.fold, seed=plan.seed)
     return {f"free_{name}": value for name, value in near.items()} | {f"plain_{k}": v for k, v in plain.items()}
 
 

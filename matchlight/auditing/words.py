@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,8 +24,8 @@ BLOCK = 256  # pictures read at once
 KINDS = ("auto", "minilm", "words")
 
 
-def caption_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device, seed: int = 0) -> Tensor:
-    """(n, D) unit vectors: of meaning, by a pretrained sentence encoder, or of words; `auto`: meaning if installed.
+def meaning_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device) -> Tensor | None:
+    """(n, D) unit vectors of a pretrained sentence encoder; None where captions are compared by their words alone.
 
     Reading many captions takes minutes on a CPU, so what was read is `kept` for an audit that goes on.
     """
@@ -35,7 +35,7 @@ def caption_vectors(captions: list[str], kind: str, kept: Path, *, device: torch
         return torch.from_numpy(np.load(kept, allow_pickle=False))
     encoder = None if kind == "words" else _encoder(needed=kind == "minilm")
     if encoder is None:
-        return word_vectors(captions, seed=seed)
+        return None
     texts, place = np.unique(np.array(captions, dtype=object), return_inverse=True)
     vectors = encoder.encode(texts.tolist(), device=device)[place]
     checkpoints.write_array(kept, vectors)
@@ -54,29 +54,53 @@ def _encoder(*, needed: bool) -> SentenceEncoder | None:
         return None
 
 
-def word_vectors(captions: list[str], *, seed: int = 0) -> Tensor:
-    """(n, D) unit vectors of the captions' words, rare words weighing most; nothing is learned about pictures."""
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
+def word_vectors(
+    captions: list[str], *, seed: int = 0, dim: int = SHAPES, rare: int = 1, common: float = 0.3
+) -> Tensor:
+    """(n, D) unit vectors of the captions' words, rare words weighing most; nothing is learned about pictures.
 
-    weigh = TfidfVectorizer(sublinear_tf=True, max_df=0.3, token_pattern=r"(?u)\b\w+\b")
-    try:
-        counts = weigh.fit_transform(captions)
-    except ValueError:  # no word is left: every caption says the same
+    Words of fewer than `rare` captions are left out, and those of more than a share `common`.
+    """
+    from sklearn.decomposition import TruncatedSVD
+
+    counts = _counts(captions, rare, common)
+    if rare > 1 and (counts is None or counts.shape[1] < dim):  # too few words to be choosy
+        counts = _counts(captions, 1, common)
+    if counts is None:
         return torch.zeros(len(captions), 1)
-    dim = min(SHAPES, min(counts.shape) - 1)
+    dim = min(dim, min(counts.shape) - 1)
     folded = TruncatedSVD(dim, random_state=seed).fit_transform(counts) if dim > 1 else counts.toarray()
     return _unit(torch.from_numpy(np.asarray(folded, dtype=np.float32)))
 
 
-def picture_vectors(table: Table, pictures: np.ndarray) -> Tensor:
-    """(p, D) unit vectors: each picture's features averaged over its cells, less what all pictures share."""
+def _counts(captions: list[str], rare: int, common: float) -> Any:
+    """(n, words) sparse, or None where no word is left: every caption says the same."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    weigh = TfidfVectorizer(sublinear_tf=True, min_df=rare, max_df=common, token_pattern=r"(?u)\b\w+\b")
+    try:
+        return weigh.fit_transform(captions)
+    except ValueError:
+        return None
+
+
+def mean_features(table: Table, pictures: np.ndarray) -> Tensor:
+    """(p, D) each picture's features averaged over its cells."""
     parts = []
     for start in range(0, len(pictures), BLOCK):
         x = table.items("image", pictures[start : start + BLOCK]).x
         parts.append((x if x.dim() == 2 else x.float().mean(1)).float().cpu())
-    whole = torch.cat(parts)
-    return _unit((whole - whole.mean(0)) / whole.std(0).clamp(min=1e-6))
+    return torch.cat(parts)
+
+
+def standardised(x: Tensor) -> Tensor:
+    """Less what all rows share, every number with the same spread."""
+    return (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
+
+
+def picture_vectors(table: Table, pictures: np.ndarray) -> Tensor:
+    """(p, D) unit vectors: each picture's features averaged over its cells, less what all pictures share."""
+    return _unit(standardised(mean_features(table, pictures)))
 
 
 def sides_of(pairs: Pairs, rows: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:

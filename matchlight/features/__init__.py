@@ -53,8 +53,8 @@ def extract(
     """Features of all pictures of `pairs`, from the cache (or the folder `out`) where they are there already.
 
     `kind` is "grid" (one vector a cell) or "pooled" (their mean). `size` is a number or (height, width); "auto" is the
-    backbone's own, and for lite0, which takes any, 160 on a CPU and 224 on a GPU. Features that came with the data are
-    given back as they are.
+    backbone's own, and for those that take any, less on a CPU: lite0 gets 160 there and 224 on a GPU, lite1 192 and
+    240, lite2 192 and 260. Features that came with the data are given back as they are.
     """
     if pairs.features is not None:
         given = pairs.features
@@ -64,7 +64,7 @@ def extract(
     source, where = _pictures(pairs), _device(device)
     wanted = None if size in (None, "auto") else as_size(size)  # type: ignore[arg-type]
     network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted)
-    shape = wanted or network.size or _default(where)
+    shape = wanted or network.usual_size(where)
     meta = _meta(pairs, source, shape, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
     tail = (network.cells(shape), network.dim) if kind == "grid" else (network.dim,)
     meta |= {"shape": (len(source), *tail), "dtype": "float16"}
@@ -117,11 +117,6 @@ def _device(name: str) -> torch.device:
         return torch.device(name)
     except RuntimeError:
         raise BadInput(f"{name!r} is no device; known: auto, cpu, cuda") from None
-
-
-def _default(device: torch.device) -> Size:
-    """For backbones that take any size: a CPU looks at 160 px in half the time of 224."""
-    return (160, 160) if device.type == "cpu" else (224, 224)
 
 
 def _meta(pairs: Pairs, source: PictureSource, size: Size, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0", "timm:NAME" or "hf:NAME".
+"""Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0" (1, 2), "timm:NAME", "hf:NAME".
 
 A backbone is one Module, used frozen (its features are extracted once and cached) or trained end to end. It does its
 own normalising, so everything outside it speaks of plain pixels, and it always gives (N, cells, dim): tokens that stand
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput
-from matchlight.features import lite0
+from matchlight.features import lite, lite_weights
 
 Size = tuple[int, int]  # height, width
 HALF = (0.5, 0.5, 0.5)
@@ -54,6 +54,10 @@ class Backbone(nn.Module):
         """(N, 3, H, W) normalised pixels -> (N, cells, dim)."""
         raise NotImplementedError
 
+    def usual_size(self, device: torch.device) -> Size:
+        """The picture size on this device where none is asked for: its own, or one that the device looks at fast."""
+        return self.size or ((160, 160) if device.type == "cpu" else (224, 224))
+
     def cells(self, size: int | Size | None = None) -> int:
         """How many vectors a picture of this size gives."""
         height, width = as_size(size or self.size or 224)
@@ -88,14 +92,19 @@ class Backbone(nn.Module):
         return digest.hexdigest()
 
 
-class Lite0Backbone(Backbone):
-    """EfficientNet-Lite0; any picture size, one cell for each 32 pixels begun."""
+class LiteBackbone(Backbone):
+    """EfficientNet-Lite 0, 1 or 2; any picture size, one cell for each 32 pixels begun."""
 
-    name, dim = "lite0", lite0.DIM
+    dim = lite.DIM
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__((127.0,) * 3, (128.0,) * 3)
-        self.network = lite0.load().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.name = name
+        self.network = lite_weights.load(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def usual_size(self, device: torch.device) -> Size:
+        """What it was trained with, on a CPU less."""
+        return self.size or as_size(lite.usual_size(self.name, device.type))
 
     def grid(self, pixels: Tensor) -> Tensor:
         """The map before the classifier, cell by cell, row after row."""
@@ -103,13 +112,13 @@ class Lite0Backbone(Backbone):
 
     def cells(self, size: int | Size | None = None) -> int:
         """One for each 32 x 32 pixels begun."""
-        height, width = as_size(size or 224)
-        return -(-height // lite0.STRIDE) * -(-width // lite0.STRIDE)
+        height, width = as_size(size or self.size or 224)
+        return -(-height // lite.STRIDE) * -(-width // lite.STRIDE)
 
     def for_inference(self) -> Backbone:
         """A copy with batch norms folded into the convolutions."""
         copy = deepcopy(self).eval()
-        copy.network = lite0.folded(copy.network)
+        copy.network = lite.folded(copy.network)
         return copy.requires_grad_(False)
 
 
@@ -207,15 +216,15 @@ def _line(error: BaseException) -> str:
 
 
 def backbone(name: str, size: int | Size | None = None) -> Backbone:
-    """A backbone by name: "lite0", "timm:NAME" or "hf:NAME"; `size` is the picture size it will be given."""
+    """A backbone by name: "lite0", "lite1", "lite2", "timm:NAME", "hf:NAME"; `size` is that of the pictures to come."""
     kind, _, rest = name.partition(":")
-    if name == "lite0":
-        made: Backbone = Lite0Backbone()
+    if name in lite.PLANS:
+        made: Backbone = LiteBackbone(name)
     elif kind == "timm" and rest:
         made = TimmBackbone(rest)
     elif kind == "hf" and rest:
         made = HubBackbone(rest)
     else:
-        raise BadInput(f"{name!r} is no backbone; known: lite0, timm:NAME, hf:NAME")
+        raise BadInput(f"{name!r} is no backbone; known: {', '.join(lite.PLANS)}, timm:NAME, hf:NAME")
     made.size = made.size if size is None else as_size(size)
     return made.eval()

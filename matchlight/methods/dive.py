@@ -5,8 +5,8 @@ compete for regions or words find the elements (`slots.py`), smooth-Chamfer simi
 triplet loss trains on pictures that come with all their captions.
 
 Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
-words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from random
-numbers (theirs from GloVe). `loss=infonce | rclog | gce` and `padding="masked"` belong to Matchlight.
+words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from small
+random numbers (theirs from GloVe). `loss=infonce | rclog | gce` and `padding="masked"` belong to Matchlight.
 """
 
 from __future__ import annotations
@@ -32,26 +32,31 @@ OFFICIAL_BATCH = 256  # what the authors' evaluation reads at once: with their p
 AROUND = (1, 2)  # <start> and <end>: never changed
 
 
-def three_rates(
-    matcher: Matcher, objective: Objective, *, rate: float, slot_rate: float, backbone_rate: float, decay: float
+def own_rates(
+    matcher: Matcher, objective: Objective, *, rate: float, shares: dict[str, float], decay: float
 ) -> list[dict[str, Any]]:
-    """The backbone; all else of the pictures and the captions' set module, slowly; all else of the captions."""
-    parts: dict[str, list[Tensor]] = {"heads": list(objective.parameters()), "slots": [], "backbone": []}
+    """What was pretrained; all else of the pictures and the captions' set module, slowly; all else of the captions."""
+    parts: dict[str, list[Tensor]] = {"heads": list(objective.parameters()), **{name: [] for name in shares}}
     for name, p in matcher.named_parameters():
-        slow = name.startswith("encoders.image.") or ".slots." in name
-        parts["backbone" if ".backbone." in name else "slots" if slow else "heads"].append(p)
-    scale = {"heads": 1.0, "slots": slot_rate, "backbone": backbone_rate}
+        parts[_part(name)].append(p)
     return [
-        {"name": name, "params": params, "lr": rate * scale[name], "weight_decay": decay}
+        {"name": name, "params": params, "lr": rate * shares.get(name, 1.0), "weight_decay": decay}
         for name, params in parts.items()
         if params
     ]
 
 
-def three_factors(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
+def _part(name: str) -> str:
+    for pretrained in ("backbone", "reader"):
+        if f".{pretrained}." in name:
+            return pretrained
+    return "slots" if name.startswith("encoders.image.") or ".slots." in name else "heads"
+
+
+def own_factors(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
     """One factor for all; the backbone waits `frozen` epochs."""
     factor = rates(epoch, step, steps)
-    return {"heads": factor, "slots": factor, "backbone": 0.0 if epoch < frozen else factor}
+    return {"heads": factor, "slots": factor, "reader": factor, "backbone": 0.0 if epoch < frozen else factor}
 
 
 def changed(side: str, items: Items, seed: int, *, p: float, vocabulary: int, crop: float | None) -> Items:
@@ -132,6 +137,7 @@ def recipe(
     pixels: int | None = None,
     crop: float = 0.36,
     backbone_rate: float = 1.0,
+    sentences_rate: float = 1.0,
     freeze_epochs: int = 1,
     epochs: int = 80,
     batch: int = 1000,
@@ -168,6 +174,7 @@ def recipe(
     rates = {"cosine": partial(half_cosine, epochs=epochs), "staircase": partial(staircase, every=decay_every)}[
         schedule
     ]
+    shares = {"slots": slot_rate, "backbone": backbone_rate, "reader": sentences_rate}
     words = 0.0 if sentences else drop_words  # pieces are dropped by their encoder, which knows the words they make up
     return Recipe(
         matcher=matcher,
@@ -175,9 +182,9 @@ def recipe(
         strategy=strategy,
         epochs=epochs,
         batch=batch,
-        groups=partial(three_rates, rate=rate, slot_rate=slot_rate, backbone_rate=backbone_rate, decay=decay),
+        groups=partial(own_rates, rate=rate, shares=shares, decay=decay),
         optimiser="adamw",
-        schedule=partial(three_factors, rates=rates, frozen=freeze_epochs if finetune else 0),
+        schedule=partial(own_factors, rates=rates, frozen=freeze_epochs if finetune else 0),
         clip=clip,
         ema=ema,
         select=select,
@@ -205,9 +212,10 @@ BERT: dict[str, Any] = {
 BERT |= {"backbone": "timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k", "pixels": 512, "backbone_rate": 0.1, "warm": 1}
 BERT |= {"sentences": "hf:bert-base-uncased", "batch": 640}
 
-# few steps want no slow part, and hard negatives only once the encoders know something
-SMALL: dict[str, Any] = {"dim": 256, "hidden": 128, "word_dim": 128, "head_dim": 64, "batch": 100, "epochs": 16}
-SMALL |= {"rate": 5e-4, "slot_rate": 1.0, "warm": 2}
+# few steps want no slow part, a picture in as many batches as it has captions, and hard negatives only once the
+# encoders know something
+SMALL: dict[str, Any] = {"dim": 256, "hidden": 256, "word_dim": 128, "head_dim": 64, "batch": 128, "epochs": 16}
+SMALL |= {"rate": 1.5e-3, "slot_rate": 1.0, "warm": 3, "together": False, "dropout": 0.0, "drop_words": 0.1}
 DUAL = {"loss": "rclog", "head_dim": 128, "rate": 5e-4, "slot_rate": 1.0, "batch": 640, "epochs": 20}
 
 METHODS = [

