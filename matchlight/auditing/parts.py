@@ -37,9 +37,7 @@ def picture_names(asked: str) -> list[str]:
         network, pixels = sized(name)
         known = network in lite.PLANS or network.startswith(("timm:", "hf:")) or name == OWN
         if not known or "@" in name and not (pixels and pixels >= LEAST):
-            wanted = (
-                f"{AUTO}, or {', '.join((OWN, *lite.PLANS))}, timm:NAME, hf:NAME joined by '+', each @PIXELS if wished"
-            )
+            wanted = f"{AUTO}, or {', '.join((OWN, *lite.PLANS))}, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
             raise BadInput(f"pictures={asked}: {name!r} is no kind of picture vector; known: {wanted}")
     return list(dict.fromkeys(names))
 
