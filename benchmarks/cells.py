@@ -34,6 +34,7 @@ class Cell:
     seed: int = 0
     clean: bool = False  # the pairs that were broken are left out: what knowing the truth is worth
     split: str = "test"
+    begin: str = ""  # the folder of a finished cell whose weights this one starts from
 
     @property
     def folder(self) -> str:
@@ -61,7 +62,8 @@ def train_one(data: Path, out: Path, cell: Cell) -> dict[str, Any]:
 
     pairs, folder = broken(data, cell), out / cell.folder
     began = time.perf_counter()
-    run = ml.train(cell.method, pairs, folder / "run", seed=cell.seed, resume=True, **cell.settings)
+    start = ml.Run.load(out / cell.begin / "run") if cell.begin else None
+    run = ml.train(cell.method, pairs, folder / "run", seed=cell.seed, resume=True, start=start, **cell.settings)
     seconds = time.perf_counter() - began
     log = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
     last = [line["val"]["rsum"] for line in log if line["val"] and "rsum" in line["val"]]

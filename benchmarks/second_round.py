@@ -4,10 +4,10 @@
         [--seeds 2] [--kinds adapoffquin] [--weights first,fresh] [--filters none] [--set warm=1 rate=5e-4] [--jobs 4]
 
 For each base, by seed: its first round alone (`--first` epochs); the control, one round as long as both
-(`--first` + `--second` epochs); and AOQ, `--first` epochs, mining with the best model, `--second` epochs more, from the
-first round's weights or fresh ones. Every round's rate drops to a tenth after two thirds of its epochs (AOQ's two
-rounds share the setting: keep them equally long). Cells that are done are not trained again. Prints a row a cell, a
-table of means over seeds and, with `--histogram`, how the pairs' cross-retrieval ranks are spread before and after.
+(`--first` + `--second` epochs); and AOQ, which mines with the first round's model and trains `--second` epochs more,
+from its weights or fresh ones. Every round's rate drops to a tenth after two thirds of its epochs. First rounds are
+trained first, once for all that begins there. Cells that are done are not trained again. Prints a row a cell, a table
+of means over seeds and, with `--histogram`, how the pairs' cross-retrieval ranks are spread before and after.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def cells_of(base: str, seed: int, args: argparse.Namespace) -> list[Cell]:
     alone = Cell(f"{base} {args.first}", base, {**common, **falling(base, args.first)}, seed=seed)
     longer = args.first + args.second
     control = Cell(f"{base} {longer}", base, {**common, **falling(base, longer)}, seed=seed)
-    return [alone, control, *second_rounds(base, seed, args, common)]
+    return [alone, control, *second_rounds(base, seed, args, common, begin=alone.folder)]
 
 
-def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[str, Any]) -> list[Cell]:
+def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[str, Any], *, begin: str) -> list[Cell]:
     """AOQ by kind, start and filter."""
-    rounds = {**common, **falling(base, args.second), "base": base, "first": args.first, "h": args.depth}
+    rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth}
     cells = []
     for kind, weights, struck in product(*(words.split(",") for words in (args.kinds, args.weights, args.filters))):
         name = f"{base} {kind} {args.first}+{args.second} {weights}" + (f" {struck}" if struck != "none" else "")
         settings = {**rounds, "kind": kind, "scratch": weights == "fresh", "filter": struck}
-        cells.append(Cell(name, "aoq", settings, seed=seed))
+        cells.append(Cell(name, "aoq", settings, seed=seed, begin=begin))
     return cells
 
 
@@ -107,7 +107,9 @@ def main() -> None:
     cells = [
         cell for seed in range(args.seeds) for base in args.bases.split(",") for cell in cells_of(base, seed, args)
     ]
-    results = run(cells, args.data, args.out, jobs=args.jobs)
+    early = [cell for cell in cells if not cell.begin]  # what others begin from must be there before them
+    late = [cell for cell in cells if cell.begin]
+    results = [done for part in (early, late) for done in run(part, args.data, args.out, jobs=args.jobs)]
     order = [cell.name for cell in cells]
     results.sort(key=lambda one: (order.index(one[0].name), one[0].seed))
     print("\n" + "\n".join(table(results)), flush=True)

@@ -15,6 +15,7 @@ from matchlight.auditing import company, mixture
 from matchlight.auditing.asking import _answers, gallery_of
 from matchlight.auditing.folds import divide, look_alikes
 from matchlight.auditing.partners import alternatives
+from matchlight.auditing.signals import Options, fold_count
 from matchlight.auditing.verdict import best, judge, weighed
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
@@ -253,3 +254,13 @@ def test_a_run_s_history_alone_joins_the_neighbours():
     del only["history"]
     without = {name: value for name, value in only.items() if name != "run_history"}
     assert roc_auc_score(bad, -judge(only).score) > roc_auc_score(bad, -judge(without).score)
+
+
+@pytest.mark.parametrize(
+    ("pictures", "options", "count"), [(400, {}, 5), (400, {"quick": False}, 10), (399, {"quick": False}, 5)]
+)
+def test_a_fit_of_seconds_is_made_ten_times_where_pictures_are_many(pictures, options, count):
+    pairs = named(pictures, 1)
+    rows = pairs.rows("train")
+    assert fold_count(pairs, rows, Options(**options)) == count
+    assert fold_count(pairs, rows, Options(folds=3, **options)) == 3

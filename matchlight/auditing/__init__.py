@@ -125,7 +125,7 @@ def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
     from matchlight.auditing.words import sides_of
 
     image, text = sides_of(pairs, rows, options.device)
-    return judge_labels(pairs, rows, image, text, folds=options.folds, seed=options.seed)
+    return judge_labels(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
 
 
 def _add_labels(findings: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> None:

@@ -26,7 +26,10 @@ def audit(
         str, choice("--quick", ("on", "off"), "Train small cross-validated models as well; off takes seconds.")
     ] = "on",
     models: Annotated[int, typer.Option(min=1, max=9, help="Small models a fold, averaged.")] = 1,
-    folds: Annotated[int, typer.Option(min=2, max=20, help="Parts that are judged by models blind to them.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=2, max=20, help="Parts that are judged by models blind to them: 5; with --quick off, 10."),
+    ] = None,
     captions: Annotated[
         str,
         choice("--captions", KINDS, "How captions are compared: by meaning or by words."),
