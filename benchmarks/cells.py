@@ -40,7 +40,7 @@ class Cell:
     def folder(self) -> str:
         """Where it lives under the table's folder."""
         kind = "" if self.per == "caption" else f"-{self.per}"
-        return f"{self.name}-{self.noise:g}{kind}-{self.seed}".replace(" ", "_").replace("/", "_")
+        return f"{self.name}-{self.noise:g}{kind}-{self.seed}".translate(str.maketrans(" /:", "__-"))
 
 
 def broken(data: Path, cell: Cell) -> Any:
@@ -102,12 +102,18 @@ def row(cell: Cell, r: dict[str, Any]) -> str:
 
 
 def run(
-    cells: Sequence[Cell], data: Path, out: Path, *, jobs: int, show: Callable[[Cell, dict[str, Any]], str] = row
+    cells: Sequence[Cell],
+    data: Path,
+    out: Path,
+    *,
+    jobs: int,
+    show: Callable[[Cell, dict[str, Any]], str] = row,
+    head: str = HEAD,
 ) -> list[tuple[Cell, dict[str, Any]]]:
     """All cells, a few at a time; rows are printed as they come in."""
     out.mkdir(parents=True, exist_ok=True)
     results = []
-    print(HEAD, flush=True)
+    print(head, flush=True)
     with ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(_in_a_process, data, out, cell) for cell in cells]
         for done in as_completed(waiting):

@@ -1,45 +1,33 @@
 """One vector or a set of them: rsum, how many fitting items are found, and how spread the sets are, method by method.
 
-    python benchmarks/sets.py DATA -o OUT [--rows ROW,ROW...] [--noise 0,0.4] [--seeds 1] [--set name=value ...]
+    python benchmarks/sets.py DATA -o OUT [--rows ROW,ROW...] [--noise 0,0.4] [--seeds 1] [--jobs 1]
+                                     [--set name=value ...]
 
 A row is a method with arguments of its own: `vse_infty`, `dive:similarity=mil`, `dive:similarity=mp:loss=rclog`. The
-default is VSE-infinity, PVSE, PCME, and DivE with each of its similarities. `--set` overrides hold for every method
-that knows them. Prints one line a run as it goes: rsum and recalls of the test split, where the data knows more than
+default is VSE-infinity, PVSE, PCME, DivE with each of its similarities, and Lantern. `--set` overrides hold for every
+method that knows them. Prints one line a run as it goes: rsum and recalls of the test split, where the data knows more than
 one fitting item a query (scenes) also mAP@R and R-precision both ways, the mean circular variance within picture and
-caption sets, and seconds of training. A run that is already in OUT is not trained again, so an interrupted table goes
-on where it stopped.
+caption sets, and seconds of training; at the end the means over seeds. A run that is already in OUT is not trained
+again, so an interrupted table goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any
 
+from cells import Cell, run
+
 import matchlight as ml
-from matchlight.checkpoints import write_json
-from matchlight.methods import RECIPES
-from matchlight.noise import mismatch
+from matchlight.recipes import grounded, method
 from matchlight.sets import SIMILARITIES
 
-ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES)]
+ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES), "lantern"]
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]
 MANY = [(side, name) for side in ("i2t", "t2i") for name in ("map_at_r", "r_precision")]
-
-
-def one(pairs: ml.Pairs, folder: Path, method: str, *, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train and measure one cell; its result is kept beside the run."""
-    kept = folder / "result.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    began = time.perf_counter()
-    run = ml.train(method, pairs, folder, seed=seed, resume=True, **settings)
-    seconds = time.perf_counter() - began
-    result = {"seconds": round(seconds, 1), **ml.evaluate(run, pairs, "test")}
-    write_json(kept, result)
-    return result
 
 
 def heading(many: bool) -> str:
@@ -51,18 +39,41 @@ def heading(many: bool) -> str:
     )
 
 
-def line(row: str, ratio: float, seed: int, r: dict[str, Any]) -> str:
+def line(cell: Cell, r: dict[str, Any]) -> str:
     """One run."""
+    start = f"{cell.name:34}{cell.noise:6.0%}{cell.seed:5}"
+    if "error" in r:
+        return f"{start}  failed: {r['error']}"
     recalls = "".join(f"{r[side][name]:8.1f}" for side, name in RECALLS)
     more = "".join(f"{r['many'][side][name]:11.1f}" for side, name in MANY) if "many" in r else ""
     apart = "".join(f"{value:8.3f}" for value in r["spread"].values()) if "spread" in r else 2 * "       -"
-    return f"{row:34}{ratio:6.0%}{seed:5}{r['rsum']:8.1f}{recalls}{more}{apart}{r['seconds']:9.1f}"
+    return f"{start}{r['rsum']:8.1f}{recalls}{more}{apart}{r['seconds']:9.1f}"
+
+
+def means(results: list[tuple[Cell, dict[str, Any]]]) -> Iterator[str]:
+    """Rsum over seeds, one line a row and share of noise."""
+    for name, noise in dict.fromkeys((cell.name, cell.noise) for cell, _ in results):
+        found = [r["rsum"] for cell, r in results if (cell.name, cell.noise) == (name, noise) and "rsum" in r]
+        if found:
+            yield f"{name:34}{noise:6.0%}{len(found):4} seeds{mean(found):8.1f} ± {pstdev(found):.1f}"
 
 
 def parsed(row: str) -> tuple[str, dict[str, str]]:
     """`name:argument=value:...` as a method and its arguments."""
     method, *words = row.split(":")
     return method, dict(word.split("=", 1) for word in words)
+
+
+def table(args: argparse.Namespace) -> Iterator[Cell]:
+    """The cells that were asked for; settings for all are left out where a method does not know them."""
+    common = dict(word.split("=", 1) for word in args.set)
+    for noise in map(float, args.noise.split(",")):
+        for row in args.rows.split(","):
+            name, own = parsed(row)
+            known = {*grounded(method(name), own).defaults, "preset"}
+            settings = {key: value for key, value in common.items() if key in known} | own
+            for seed in range(args.seeds):
+                yield Cell(row, name, settings, noise=noise, seed=seed)
 
 
 def main() -> None:
@@ -73,23 +84,12 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--noise", default="0")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="name=value", help="overrides for all that know them")
     args = parser.parse_args()
-    clean = ml.Pairs.read(args.data)
-    common = dict(word.split("=", 1) for word in args.set)
-    print(heading(clean.relevance is not None), flush=True)
-    for ratio in map(float, args.noise.split(",")):
-        pairs = mismatch(clean, ratio=ratio, seed=0)[0] if ratio else clean
-        for row in args.rows.split(","):
-            method, own = parsed(row)
-            if method not in RECIPES:
-                print(f"{row:34}no such method here", flush=True)
-                continue
-            known = {**RECIPES[method].defaults, "preset": None}
-            settings = {name: value for name, value in common.items() if name in known} | own
-            for seed in range(args.seeds):
-                folder = args.out / f"{row.replace(':', '-')}-{ratio:g}-{seed}"
-                print(line(row, ratio, seed, one(pairs, folder, method, seed=seed, settings=settings)), flush=True)
+    head = heading(ml.Pairs.read(args.data).relevance is not None)
+    results = run(list(table(args)), args.data, args.out, jobs=args.jobs, show=line, head=head)
+    print("\n" + "\n".join(means(results)), flush=True)
 
 
 if __name__ == "__main__":
