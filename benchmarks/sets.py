@@ -5,9 +5,9 @@
 
 A row is a method with arguments of its own: `vse_infty`, `dive:similarity=mil`, `dive:similarity=mp:loss=rclog`. The
 default is VSE-infinity, PVSE, PCME, DivE with each of its similarities, and Lantern. `--set` overrides hold for every
-method that knows them. Prints one line a run as it goes: rsum and recalls of the test split, where the data knows more than
-one fitting item a query (scenes) also mAP@R and R-precision both ways, the mean circular variance within picture and
-caption sets, and seconds of training; at the end the means over seeds. A run that is already in OUT is not trained
+method that knows them. Prints one line a run as it goes: rsum and recalls of the test split; where the data knows more
+than one fitting item a query (scenes) also mAP@R and R-precision both ways; the mean circular variance within picture
+and caption sets; seconds of training; at the end the means over seeds. A run that is already in OUT is not trained
 again, so an interrupted table goes on where it stopped.
 """
 

@@ -19,7 +19,7 @@ from matchlight.recipes import Method
 # a sentence encoder that was trained on a billion pairs needs a tenth of the rate that the new layers do
 SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}
 SETS |= {"sentences": "minilm", "sentences_rate": 0.1, "batch": 256, "drop_words": 0.1, "validate_every": 2}
-TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "batch": 128, "epochs": 20}
+TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 SMALL: dict[str, Any] = {**SMALL_SETS, "sentences": None, "warm": None, "epochs": 14}
 
 METHODS = [
