@@ -1,4 +1,4 @@
-"""Lantern: what served best of all that is here, as one recipe.
+"""Lantern: the parts of other methods that measured best, as one recipe.
 
 Our own. Pictures and captions are small sets of vectors (`dive.py`), captions are read by a sentence encoder that knows
 English already (`sentences=none` learns words from the data instead), and pairs are trusted as far as a first round
