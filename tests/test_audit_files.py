@@ -206,7 +206,7 @@ def test_the_report_is_one_file_without_a_network_and_shows_what_was_found(tmp_p
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page) and "@import" not in page
     assert "default-src 'none'" in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
-    assert [card["row"] for card in data["pairs"]] == [0, 3]
+    assert [card["row"] for card in data["pairs"]] == [0, 3, 1, 2]  # suspects first
     assert data["pairs"][0]["src"].startswith("data:image/jpeg;base64,") and data["pairs"][0]["image"]["name"]
     assert len(data["rows"]) == 4 and data["rows"][0][2] == NASTY
     assert page.count("<svg") == 1 and 'aria-label="Histogram' in page
@@ -306,3 +306,11 @@ def test_a_copy_is_written_in_the_original_s_kind_where_that_can_hold_it(audited
     assert kind_of(Pairs.read(tmp_path / "table")) == "csv"
     features = Pairs(["a", "b"], ["x", "y", "z"], np.array([0, 0, 1]), np.full(2, "train"), format="scan")
     assert kind_of(features) == "npz"  # scan needs as many captions for every picture
+
+
+def test_the_worst_of_the_rest_are_shown_where_few_are_suspect():
+    found = findings(10, bad={3: None, 7: None})
+    found.score[[3, 7]], found.score[5] = (0.02, 0.01), 0.6
+    assert found.to_review(fewest=2).tolist() == [7, 3]
+    assert found.to_review(fewest=3).tolist() == [7, 3, 5]
+    assert len(found.to_review(fewest=40)) == 10

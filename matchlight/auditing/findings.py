@@ -48,6 +48,13 @@ class Findings:
         bad = np.flatnonzero(self.suspect)
         return bad[np.argsort(self.score[bad], kind="stable")]
 
+    def to_review(self, *, fewest: int) -> np.ndarray:
+        """The suspects; where they are few, the worst of the rest as well: it shows how good the doubtful pairs are."""
+        rest = np.flatnonzero(~self.suspect)
+        doubtful = rest[np.argsort(self.score[rest], kind="stable")]
+        suspects = self.worst()
+        return np.concatenate([suspects, doubtful[: max(0, fewest - len(suspects))]])
+
     def counts(self) -> dict[str, int]:
         """How often each reason was found."""
         return {reason: int((self.reason == reason).sum()) for reason in REASONS if (self.reason == reason).any()}

@@ -73,7 +73,7 @@ function card(pair, place) {
   return make('article', {class: 'pair ' + state + (place === here ? ' here' : ''), tabindex: '-1', id: 'pair-' + place,
       'aria-label': 'row ' + pair.row, onclick: () => { here = place; mark(); }}, picture,
     make('div', {}, make('p', {class: 'said'}, pair.text || '(no caption)'),
-      make('p', {}, make('span', {class: 'why'}, pair.reason || 'not flagged'),
+      make('p', {}, make('span', {class: pair.reason ? 'why' : 'fine'}, pair.reason || 'not flagged'),
         [' ', 'score ' + pair.score.toPrecision(3), 'row ' + pair.row, pair.split, pair.name].join(' \\u00b7 ')),
       ...better(pair),
       make('div', {class: 'acts'}, choice(place, state, 'accept', 'Accept the pair'),

@@ -19,6 +19,7 @@ from matchlight.onepage import one_page
 from matchlight.pairs import BadPicture, Pairs
 
 WITH_PICTURES = 400  # pairs shown as cards; all of them are in the table below
+FEWEST = 40  # cards; where fewer pairs are suspect, the worst of the others fill the page up
 WIDTH = 176  # pixels of a thumbnail
 QUALITY = 70
 
@@ -31,7 +32,7 @@ def write_report(
     splits = sorted(set(pairs.splits[pairs.picture[findings.row]].tolist()))
     data = {
         "key": summary["data"]["fingerprint"],
-        "pairs": _cards(pairs, findings, findings.worst()[:cards]),
+        "pairs": _cards(pairs, findings, findings.to_review(fewest=min(cards, FEWEST))[:cards]),
         **_rows(pairs, findings, reasons, splits),
     }
     page = one_page(
