@@ -139,7 +139,10 @@ def with_size(view: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """A model keeps the picture size it was trained with, so the size is settled once and stored."""
     if view["kind"] == "given" or view.get("size"):
         return view
-    from matchlight.features import lite
+    from matchlight.features import backbone, lite
 
-    name = view["backbone"] if view.get("backbone") in lite.PLANS else "lite0"
-    return {**view, "size": lite.usual_size(name, device.type)}
+    name = view.get("backbone") or "lite0"
+    if name in lite.PLANS:
+        return {**view, "size": lite.usual_size(name, device.type)}
+    height, width = backbone(name).usual_size(device)  # others know what they were made for
+    return {**view, "size": height if height == width else [height, width]}

@@ -23,6 +23,7 @@ from matchlight import features
 from matchlight.core import BadInput
 from matchlight.features import cache, fill, lite_weights
 from matchlight.pairs import BadPicture, Pairs
+from matchlight.prepare import with_size
 
 torch.set_num_threads(1)
 SIZE = 32  # smallest grid: one cell a picture
@@ -174,6 +175,8 @@ def test_a_transformers_folder_gives_patches_without_the_class_token(tmp_path):
         whole = model(pixel_values=pixels / 127.5 - 1).last_hidden_state
         assert_close(found(pixels), whole[:, 1:])
     assert (found.dim, found.size, found.cells()) == (8, (32, 32), 4)
+    view = {"kind": "grid", "backbone": f"hf:{tmp_path}", "size": None}
+    assert with_size(view, torch.device("cpu"))["size"] == 32  # training shows it pictures of that size too
 
 
 def test_a_transformers_model_that_is_not_there_is_one_clear_line(tmp_path):
