@@ -20,7 +20,7 @@ from cells import Cell, run
 HINGE: dict[str, Any] = {"preset": "dual", "loss": "hinge", "rate": 4e-4, "schedule": "drop", "drop_epoch": 9}
 CO: dict[str, Any] = {"preset": "dual", "rate": 4e-4, "schedule": "drop", "drop_epoch": 9, "epochs": 15, "warm": 4}
 # half the paper's sizes and few epochs: with two networks and passes over all pairs, NCR is SGR many times over
-SGR: dict[str, Any] = {"preset": "paper", "dim": 512, "sim_dim": 128, "batch": 32, "rate": 3e-4}
+SGR: dict[str, Any] = {"preset": "paper", "dim": 512, "sim_dim": 128, "batch": 64, "rate": 3e-4}
 ROWS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "vse_infty": {
         "base": ("vse_infty", {**HINGE, "warm": 0}),

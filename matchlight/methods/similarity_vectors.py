@@ -82,12 +82,6 @@ def by_length(texts: Embedding, *, most: int) -> tuple[list[Embedding], Tensor |
     return parts, torch.argsort(order).to(texts.vectors.device)
 
 
-def group_count(images: Embedding, texts: Embedding) -> int:
-    """Into how many groups captions go: on a GPU every group is launched anew, so few pairs are cut less finely."""
-    most = max(4, len(texts) // 32)
-    return min(most, max(1, len(images) * len(texts) // 2048)) if images.vectors.is_cuda else most
-
-
 # ---- the similarity --------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +185,7 @@ class SimilarityVectors(Similarity):
             return self._fused(images, texts, **how)
         measure = self.head.couples and self.training
         together = measure and isinstance(self.head, Filter) and self.head.norm.over == "batch"
-        parts, back = by_length(texts, most=1 if together else group_count(images, texts))
+        parts, back = by_length(texts, most=1 if together else max(4, len(texts) // 32))
         found = [self._group(images, part, measure=measure) for part in parts]
         if measure:
             moments = torch.cat([moment for _, moment in found if moment is not None], 1)
