@@ -78,6 +78,7 @@ def main() -> None:
     clean = one_caption(clean) if args.one_caption else clean
     kind = "fixed-" if args.quick == "off" else ""
     kind += ("one-" if args.one_caption else "") + (f"{args.per}-" if args.per != "caption" else "")
+    kind += f"{args.pictures}-" if args.pictures != "auto" else ""  # a folder that is there is not computed again
     overrides = _numbers(args.set) or None
     options = Options(quick=args.quick == "on", models=args.models, overrides=overrides, pictures=args.pictures)
     for ratio in map(float, args.noise.split(",")):
