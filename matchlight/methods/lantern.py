@@ -1,4 +1,4 @@
-"""Lantern: the parts of other methods that measured best, as one recipe.
+"""Lantern: set embeddings, trust in pairs and a pretrained reader of captions, as one recipe.
 
 Our own. Pictures and captions are small sets of vectors (`dive.py`), captions are read by a sentence encoder that knows
 English already (`sentences=none` learns words from the data instead), and pairs are trusted as far as a first round
@@ -16,7 +16,7 @@ from matchlight.methods.dive import SMALL as SMALL_SETS
 from matchlight.methods.ncr_plus import recipe
 from matchlight.recipes import Method
 
-# a sentence encoder that was trained on a billion pairs needs a tenth of the rate that the new layers do
+# what is pretrained moves slower than what begins at random
 SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}
 SETS |= {"sentences": "minilm", "sentences_rate": 0.1, "batch": 256, "drop_words": 0.1, "validate_every": 2}
 TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
