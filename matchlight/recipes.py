@@ -118,8 +118,8 @@ def spelled(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     if "strategy" not in given:
         return name, given
-    ready = {one.name for one in RECIPES.values() if isinstance(one.build, partial)}  # one of them with its base chosen
-    above = {one.name: one.over for one in RECIPES.values() if one.over and one.name not in ready}
+    strategies = [one for one in RECIPES.values() if one.over and not isinstance(one.build, partial)]  # base left open
+    above = {one.name: one.over for one in strategies}
     check_choices(strategy=(str(given["strategy"]), tuple(above)))
     chosen = str(given["strategy"])
     rest = {key: value for key, value in given.items() if key != "strategy"}

@@ -14,6 +14,15 @@ KINDS = ("auto", "minilm", "words")
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
 TRUTH = ("auroc", "average_precision", "precision", "recall")
+Pictures = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|own|NAME+NAME",
+        help="Which networks' vectors of the pictures are compared: own is the audit's features alone; auto adds lite1 "
+        "and lite2 where installed, each about 10 s per 1,000 pictures on two CPU cores; lite0@224+lite1@240+lite2@260 "
+        "sees more and takes about 60 s.",
+    ),
+]
 
 
 def audit(
@@ -23,7 +32,8 @@ def audit(
     split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train",
     truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None,
     quick: Annotated[
-        str, choice("--quick", ("on", "off"), "Train small cross-validated models as well; off takes seconds.")
+        str,
+        choice("--quick", ("on", "off"), "Train small cross-validated models as well; off fits fixed vectors alone."),
     ] = "on",
     models: Annotated[int, typer.Option(min=1, max=9, help="Small models a fold, averaged.")] = 1,
     folds: Annotated[
@@ -34,15 +44,7 @@ def audit(
         str,
         choice("--captions", KINDS, "How captions are compared: by meaning or by words."),
     ] = "auto",
-    pictures: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|own|NAME+NAME",
-            help="Which networks' vectors of the pictures are compared: own is the audit's features alone; auto adds "
-            "lite1 and lite2 where installed, each about 10 s per 1,000 pictures on two CPU cores; "
-            "lite0@224+lite1@240+lite2@260 sees more and takes 100 s.",
-        ),
-    ] = "auto",
+    pictures: Pictures = "auto",
     siblings: Annotated[
         bool, typer.Option("--siblings/--no-siblings", help="Compare the captions of one picture with each other.")
     ] = True,
