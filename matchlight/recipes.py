@@ -118,8 +118,8 @@ def spelled(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     if "strategy" not in given:
         return name, given
-    strategies = [one for one in RECIPES.values() if one.over and not isinstance(one.build, partial)]  # base left open
-    above = {one.name: one.over for one in strategies}
+    open_ones = (one for one in RECIPES.values() if not isinstance(one.build, partial))  # lantern has chosen its base
+    above = {one.name: one.over for one in open_ones if one.over}
     check_choices(strategy=(str(given["strategy"]), tuple(above)))
     chosen = str(given["strategy"])
     rest = {key: value for key, value in given.items() if key != "strategy"}
