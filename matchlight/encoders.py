@@ -57,13 +57,17 @@ class Words(nn.Module):
         """(N, L, D) states; padded places are exactly 0."""
         words = self.dropout(word_vectors(self.embed, items.x))
         count = items.mask.sum(1) if words.is_cuda and items.mask is not None else lengths(items)
-        kind = torch.bfloat16 if words.is_cuda and reads_bf16() else torch.float32
-        with torch.autocast(words.device.type, enabled=False):  # it would choose fp16, which has no room for sums
-            words = words.to(kind)
-            states = read(self.ahead, words, count).float()
-            if self.back is None:
-                return states
-            return (states + turn(read(self.back, turn(words, count), count).float(), count)) / 2
+        ahead, back = states_of(words, count, self.ahead, self.back)
+        return ahead if back is None else (ahead + turn(back, count)) / 2
+
+
+def states_of(words: Tensor, count: Tensor, ahead: nn.GRU, back: nn.GRU | None) -> tuple[Tensor, Tensor | None]:
+    """(N, L, D) float32 states each: a GRU over the words, and another over the words from last to first."""
+    kind = torch.bfloat16 if words.is_cuda and reads_bf16() else torch.float32
+    with torch.autocast(words.device.type, enabled=False):  # it would choose fp16, which has no room for sums
+        words = words.to(kind)
+        states = read(ahead, words, count).float()
+        return states, None if back is None else read(back, turn(words, count), count).float()
 
 
 def reads_bf16() -> bool:

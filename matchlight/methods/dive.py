@@ -6,7 +6,8 @@ triplet loss trains on pictures that come with all their captions.
 
 Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
 words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from small
-random numbers (theirs from GloVe). `loss=infonce | rclog | gce` and `padding="masked"` belong to Matchlight.
+random numbers (theirs from GloVe). `loss=infonce | rclog | gce`, `pooling=gpo | top` and `padding="masked"` belong to
+Matchlight.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from matchlight.augment import crop_flip_colour, drop_words
 from matchlight.core import IMAGE, TEXT, Items, Matcher, Objective, Recipe, Sizes, Strategy
 from matchlight.encoders import from_pixels
 from matchlight.methods.dive_files import read_dive
-from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
+from matchlight.methods.set_encoders import POOLINGS, PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import LOSSES, NEGATIVES, SetLoss, Triplet, ranking
 from matchlight.methods.slots import BEGINS, PADDINGS, UPDATES, SetPrediction
 from matchlight.recipes import Method, check_choices
@@ -76,10 +77,12 @@ def crop_and_mirror(items: Items, seed: int, smallest: float) -> Items:
 def caption_sets(sizes: Sizes, dim: int, slots: dict[str, Any], text: dict[str, Any]) -> nn.Module:
     """Captions read by a sentence encoder where one is named, else word by word."""
     if text["name"]:
-        return PieceSets(text["name"], dim, SetPrediction(dim, dim, **slots), drop=text["drop"])
+        reads = SetPrediction(dim, dim, **slots)
+        return PieceSets(text["name"], dim, reads, drop=text["drop"], pooling=text["pooling"])
     reads = SetPrediction(dim, text["word_dim"], **slots)
     rows = sizes.vocabulary + 1  # one more than there are words: <mask>
-    return WordSets(rows, dim, reads, word_dim=text["word_dim"], dropout=slots["dropout"])
+    shape = {"word_dim": text["word_dim"], "dropout": slots["dropout"], "pooling": text["pooling"]}
+    return WordSets(rows, dim, reads, **shape)
 
 
 def matching_sets(
@@ -114,6 +117,7 @@ def recipe(
     begin: str = "learned",
     update: str = "sum",
     whole: bool = True,
+    pooling: str = "paper",
     similarity: str = "smooth_chamfer",
     alpha: float = 16.0,
     match_learned: bool = False,
@@ -154,7 +158,7 @@ def recipe(
     """DivE on regions or grid cells with a bi-GRU; `sentences=hf:NAME` reads captions with a transformer instead."""
     check_choices(similarity=(similarity, SIMILARITIES), padding=(padding, PADDINGS), begin=(begin, BEGINS))
     check_choices(update=(update, UPDATES), loss=(loss, LOSSES), negatives=(negatives, NEGATIVES))
-    check_choices(schedule=(schedule, ("cosine", "staircase")))
+    check_choices(schedule=(schedule, ("cosine", "staircase")), pooling=(pooling, POOLINGS))
 
     module: dict[str, Any] = {"count": slots, "depth": depth, "heads": heads, "head_dim": head_dim, "dropout": dropout}
     module |= {"begin": begin, "update": update, "whole": whole, "padding": padding}
@@ -163,8 +167,8 @@ def recipe(
         sizes,
         dim,
         slots=module,
-        image={"hidden": hidden, "drop": drop_regions},
-        text={"name": sentences, "word_dim": word_dim, "drop": drop_words},
+        image={"hidden": hidden, "drop": drop_regions, "pooling": pooling},
+        text={"name": sentences, "word_dim": word_dim, "drop": drop_words, "pooling": pooling},
         similarity={"name": similarity, "alpha": alpha, "learned": match_learned},
         backbone=backbone if finetune else None,
     )
@@ -215,8 +219,9 @@ BERT |= {"sentences": "hf:bert-base-uncased", "batch": 640}
 # few steps want no slow part, a picture in as many batches as it has captions, and hard negatives only once the
 # encoders know something
 SMALL: dict[str, Any] = {"dim": 256, "hidden": 256, "word_dim": 128, "head_dim": 64, "batch": 128, "epochs": 16}
-SMALL |= {"rate": 1.5e-3, "slot_rate": 1.0, "warm": 3, "together": False, "dropout": 0.0, "drop_words": 0.1}
-DUAL = {"loss": "rclog", "head_dim": 128, "rate": 5e-4, "slot_rate": 1.0, "batch": 640, "epochs": 20}
+SMALL |= {"rate": 1.5e-3, "slot_rate": 1.0, "together": False, "dropout": 0.0, "drop_words": 0.1}
+SMALL |= {"pooling": "gpo", "loss": "rclog", "diversity": 0.3}
+DUAL = {"loss": "rclog", "pooling": "top", "head_dim": 128, "rate": 5e-4, "slot_rate": 1.0, "batch": 640, "epochs": 20}
 
 METHODS = [
     Method(

@@ -17,10 +17,12 @@ from matchlight.methods.ncr_plus import recipe
 from matchlight.recipes import Method
 
 # what is pretrained moves slower than what begins at random
-SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}
-SETS |= {"sentences": "minilm", "sentences_rate": 0.1, "batch": 256, "drop_words": 0.1, "validate_every": 2}
-TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
-SMALL: dict[str, Any] = {**SMALL_SETS, "sentences": None, "warm": None, "epochs": 14}
+OWN = ("loss", "epochs")  # what trust in pairs decides for itself
+SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in OWN}
+SETS |= {"pooling": "top", "sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
+TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 15}
+SMALL: dict[str, Any] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
+SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
 
 METHODS = [
     Method(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.batches import seeded
+from matchlight.batches import plan_pictures, seeded
 from matchlight.checkpoints import write_npz
 from matchlight.core import Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
 from matchlight.division import gaussians, share_of_wrong, weighed
@@ -28,6 +28,7 @@ from matchlight.network import Network
 from matchlight.objectives import Probable
 from matchlight.recipes import Method, check_choices
 from matchlight.schedules import one_cycle
+from matchlight.strategies import Together
 
 BORDERS = ("measured", "converged", "rough")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
@@ -65,12 +66,16 @@ class MeasureThenTrust:
         labels: str,
         window: int,
         peers: int,
+        together: bool,
         first: Objective,
         second: dict[str, Objective],
     ):
         self.networks = ("A", "B")[:peers]
         self.warm, self.restart, self.relabel = warm, restart, relabel
         self.border, self.labels, self.window, self.first = border, labels, window, first
+        self.together = (
+            together  # a picture comes into a batch with all its captions, as the scorer's own training has it
+        )
         self.second = second  # "few" and "many": the objective by how many pairs are wrong
         self.judged, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
@@ -91,7 +96,12 @@ class MeasureThenTrust:
     def _round(self, run: Any, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
         each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
-        return [Phase(rows, network, objective, name=name) for network, objective in each.items()]
+        whole = partial(plan_pictures, rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
+        order = whole if self.together else None
+        return [
+            Phase(rows, one, objective, order=order, together=self.together, name=name)
+            for one, objective in each.items()
+        ]
 
     def _aside(self, run: Any) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
@@ -231,6 +241,7 @@ def recipe(
         labels=labels,
         window=window,
         peers=peers,
+        together=isinstance(base.strategy, Together),
         first=Probable(measure, **kind),
         second={how: Weighted(kind=one, **kind) for how, one in chosen.items()},
     )
@@ -250,6 +261,6 @@ METHODS = [
         needs=("pairs", "regions"),
         over="scorer",
         sets={"vse_infty": {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}},
-        small={"epochs": 14},
+        small={"epochs": 14, "loss": "auto"},  # whatever the scorer prefers
     ),
 ]

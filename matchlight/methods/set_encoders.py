@@ -2,7 +2,7 @@
 
 Regions or grid cells: a projection and a residual MLP; the whole is their maximum. Words: the slots look at the word
 vectors themselves, the whole is the end of a bi-GRU. Word pieces: the projected states of a sentence encoder; the whole
-is their maximum.
+is their maximum. `pooling=gpo | top` finds the whole as VSE-infinity does instead, from all cells and all states.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from torch import Tensor, nn
 
 from matchlight.augment import drop_regions, drop_words
 from matchlight.core import BadInput, Embedding, Items
-from matchlight.encoders import lengths, read, turn
-from matchlight.layers import BatchNorm
+from matchlight.encoders import last_state, lengths, states_of, turn
+from matchlight.layers import BatchNorm, GeneralizedPooling, top_mean
 from matchlight.methods.slots import SetPrediction, place_codes
 from matchlight.sentences import sentence_encoder
 
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
+
+
+POOLINGS = ("paper", "gpo", "top")
+TOP = {"regions": 10, "words": 3}  # how many of the largest values of a dimension `pooling=top` averages
 
 
 def draw() -> int:
@@ -41,10 +45,33 @@ def coded(items: Items, slots: SetPrediction, dim: int) -> Tensor:
     return place_codes(own.to(items.x.device), longest, dim)
 
 
+class Whole(nn.Module):
+    """(N, L, D) -> (N, D): one feature of all parts, by their maximum (the paper's), learned weights, or the best."""
+
+    def __init__(self, pooling: str, *, top: int):
+        super().__init__()
+        self.learned = GeneralizedPooling() if pooling == "gpo" else None
+        self.top = top if pooling == "top" else 0
+
+    def forward(self, x: Tensor, mask: Tensor | None, count: Tensor | None = None) -> Tensor:
+        """`count` on the CPU, where it is known, spares a wait for the device."""
+        if self.learned is not None:
+            pooled: Tensor = self.learned(x, mask, count)
+            return pooled
+        return top_mean(x, mask, k=self.top) if self.top else largest(x, mask)
+
+
+def whole_of(slots: SetPrediction, pooling: str, parts: str) -> Whole:
+    """How the whole is found; where no element has it added, nothing about it is learned."""
+    return Whole(pooling if slots.whole_norm is not None else "paper", top=TOP[parts])
+
+
 class RegionSets(nn.Module):
     """Regions, each projected and refined by a residual MLP, as a set of unit vectors."""
 
-    def __init__(self, inside: int, dim: int, slots: SetPrediction, *, hidden: int, dropout: float, drop: float):
+    def __init__(
+        self, inside: int, dim: int, slots: SetPrediction, *, hidden: int, dropout: float, drop: float, pooling: str
+    ):
         super().__init__()
         self.fc = nn.Linear(inside, dim)
         self.first, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
@@ -52,6 +79,7 @@ class RegionSets(nn.Module):
         self.norm.momentum = TWICE
         self.dropout = nn.Dropout(dropout)
         self.slots = slots
+        self.whole = whole_of(slots, pooling, "regions")
         self.drop = drop  # share of the regions left out in training
 
     def forward(self, items: Items) -> Embedding:
@@ -64,20 +92,21 @@ class RegionSets(nn.Module):
             x = x * items.mask[..., None]  # padding takes part there: it must be what the authors pad with
         h = self.fc(x)
         local = h + self.second(F.relu(self.norm(self.first(h), items.mask)))
-        seen, whole = self.dropout(local), largest(self.dropout(local), items.mask)
+        seen, whole = self.dropout(local), self.whole(self.dropout(local), items.mask)
         return self.slots(seen, items.mask, whole)
 
 
 class WordSets(nn.Module):
-    """Words as a set of unit vectors: slots look at word vectors, a bi-GRU's last states are the whole."""
+    """Words as a set of unit vectors: slots look at word vectors, the whole is read by a bi-GRU."""
 
-    def __init__(self, vocabulary: int, dim: int, slots: SetPrediction, *, word_dim: int, dropout: float):
+    def __init__(self, vocabulary: int, dim: int, slots: SetPrediction, *, word_dim: int, dropout: float, pooling: str):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # longer ones would hardly move from where they start
         reads = slots.whole_norm is not None
         self.ahead = nn.GRU(word_dim, dim, batch_first=True) if reads else None
         self.back = nn.GRU(word_dim, dim, batch_first=True) if reads else None
+        self.whole = None if pooling == "paper" else whole_of(slots, pooling, "words")
         self.dropout = nn.Dropout(dropout)
         self.slots = slots
 
@@ -88,27 +117,29 @@ class WordSets(nn.Module):
         return self.slots(words, items.mask, self._whole(words, items), coded(items, self.slots, rows.shape[-1]))
 
     def _whole(self, words: Tensor, items: Items) -> Tensor | None:
-        """(N, dim): the last states of both directions, averaged."""
+        """(N, dim): the last states of both directions, averaged; with another pooling, from all states."""
         if self.ahead is None or self.back is None:
             return None
         count = lengths(items)
-        with torch.autocast(words.device.type, enabled=False):
-            words = words.float()
-            last = (torch.arange(len(count), device=words.device), count.to(words.device) - 1)
-            ahead = read(self.ahead, words, count)[last]
-            back = read(self.back, turn(words, count), count)[last]
-        whole: Tensor = self.dropout((ahead + back) / 2)
+        ahead, back = states_of(words, count, self.ahead, self.back)
+        assert back is not None
+        if self.whole is None:
+            found = (last_state(ahead, items) + last_state(back, items)) / 2
+        else:
+            found = self.whole((ahead + turn(back, count)) / 2, items.mask, count)
+        whole: Tensor = self.dropout(found)
         return whole
 
 
 class PieceSets(nn.Module):
     """Word pieces as a set of unit vectors: a sentence encoder that trains along, its states projected."""
 
-    def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float):
+    def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float, pooling: str):
         super().__init__()
         self.reader = sentence_encoder(name)
         self.project = nn.Linear(self.reader.dim, dim)
         self.slots = slots
+        self.whole = whole_of(slots, pooling, "words")
         self.drop = drop  # share of the words masked, replaced or left out in training
         self._know(name, self.reader.vocabulary())
 
@@ -129,4 +160,5 @@ class PieceSets(nn.Module):
             items = drop_words(items, seed=draw(), p=self.drop, mode="mixed", joined=self.joined, **kinds)
         mask = torch.ones_like(items.x, dtype=torch.bool) if items.mask is None else items.mask
         local = self.project(self.reader(items.x, mask))
-        return self.slots(local, mask, largest(local, mask), coded(items, self.slots, local.shape[-1]))
+        whole = self.whole(local, mask, lengths(items))
+        return self.slots(local, mask, whole, coded(items, self.slots, local.shape[-1]))

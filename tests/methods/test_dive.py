@@ -19,6 +19,7 @@ from matchlight.evaluation import evaluate, split_scores
 from matchlight.importing import import_checkpoints
 from matchlight.methods import RECIPES, dive
 from matchlight.methods.dive_files import read_dive
+from matchlight.methods.set_encoders import Whole
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, place_codes
 from matchlight.metrics import circular_variance
@@ -236,6 +237,9 @@ def ready(**more: Any) -> tuple[Any, Any]:
         {"begin": "sampled"},
         {"update": "gru"},
         {"whole": False},
+        {"pooling": "gpo"},
+        {"pooling": "top"},
+        {"pooling": "gpo", "whole": False},
         {"similarity": "chamfer"},
         {"similarity": "mil"},
         {"similarity": "mp", "match_learned": True},
@@ -260,6 +264,28 @@ def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, A
     network.step(network.objective.total(network.objective(scores, embeddings, batch)))
     idle = [key for key, p in network.matcher.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not idle
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["paper", "gpo", "top"])
+def test_a_set_is_the_same_alone_and_in_company(pooling: str) -> None:
+    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    matcher = dive.recipe(inputs.sizes, **TINY, pooling=pooling).matcher().eval()
+    for side in (IMAGE, TEXT):
+        items = inputs.table.items(side, np.arange(6))
+        together = matcher.embed(side, items).vectors
+        for k in range(6):
+            one = inputs.table.items(side, np.array([k]))  # cut to its own length
+            assert_close(together[k], matcher.embed(side, one).vectors[0], atol=1e-6, rtol=1e-5)
+
+
+def test_the_whole_of_the_best_values_is_their_mean_place_by_place() -> None:
+    x, count = torch.randn(3, 5, 4), [5, 2, 4]
+    mask = torch.arange(5)[None] < torch.tensor(count)[:, None]
+    found = Whole("top", top=3)(x, mask)
+    for n, d in np.ndindex(3, 4):
+        best = sorted(x[n, : count[n], d].tolist(), reverse=True)[:3]
+        assert found[n, d] == pytest.approx(sum(best) / len(best), abs=1e-6)
 
 
 def test_rates_differ_by_part_as_in_the_paper() -> None:
@@ -365,7 +391,14 @@ def test_a_report_tells_how_spread_sets_are_and_nothing_where_there_are_none(tmp
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"similarity": "cosine"}, {"padding": "none"}, {"begin": "zero"}, {"update": "add"}, {"loss": "hinge"}]
+    [
+        {"similarity": "cosine"},
+        {"padding": "none"},
+        {"begin": "zero"},
+        {"update": "add"},
+        {"loss": "hinge"},
+        {"pooling": "max"},
+    ]
     + [{"negatives": "some"}, {"schedule": "drop"}],
     ids=str,
 )

@@ -63,7 +63,8 @@ def test_every_step_has_the_terms_of_its_base(name: str, base: str, tmp_path: Pa
 
 @pytest.mark.parametrize("scratch", [True, False])
 def test_both_rounds_of_aoq_have_the_terms_of_dive(scratch: bool, tmp_path: Path, told: list[set[str]]) -> None:
-    run = quick(tmp_path / "run", "aoq", "dive", warm=1, first=2, epochs=2, scratch=scratch)
+    rounds = {"loss": "triplet", "warm": 1, "first": 2, "epochs": 2}
+    run = quick(tmp_path / "run", "aoq", "dive", scratch=scratch, **rounds)
     names = [json.loads(line)["phase"] for line in (run.folder / "log.jsonl").open()]
     later = ["warm-up", "second round"] if scratch else ["second round"] * 2
     assert names == ["warm-up", "train", *later]

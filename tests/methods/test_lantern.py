@@ -60,5 +60,5 @@ def test_the_reader_of_captions_has_a_rate_of_its_own() -> None:
     assert isinstance(recipe.strategy, MeasureThenTrust)
     groups = {group["name"]: group for group in recipe.groups(recipe.matcher(), recipe.objective())}
     rate = groups["heads"]["lr"]
-    assert groups["reader"]["lr"] == pytest.approx(0.1 * rate) and groups["slots"]["lr"] == pytest.approx(rate)
+    assert groups["reader"]["lr"] == pytest.approx(0.3 * rate) and groups["slots"]["lr"] == pytest.approx(rate)
     assert sum(p.numel() for p in groups["reader"]["params"]) > 20_000_000

@@ -18,6 +18,7 @@ from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.noise import mismatch
 from matchlight.objectives import Probable
 from matchlight.prepare import prepare
+from matchlight.recipes import grounded
 from matchlight.runs import train
 from matchlight.trainer import Trainer
 from tests.methods.test_ncr import drawn, square
@@ -65,6 +66,19 @@ def test_the_first_round_keeps_pictures_aside_and_the_second_trains_on_all(tmp_p
     strategy.fresh = True
     strategy.judged = 3
     assert (strategy.phases(run, 3)[0].rows == run.rows).all()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_pictures_come_with_all_their_captions_where_the_scorer_has_it_so(tmp_path: Path, together: bool) -> None:
+    pairs = tiny_pairs(120, 3)
+    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    chosen = grounded(RECIPES["ncr+"], {"scorer": "dive"})
+    given = {**chosen.defaults, **tiny_settings(chosen.defaults), "scorer": "dive", "together": together, "batch": 12}
+    run = Trainer(tmp_path, chosen.build(inputs.sizes, **given), inputs)
+    for phase in run.recipe.strategy.phases(run, 0):
+        assert phase.together == together and (phase.order is not None) == together
+        for rows in phase.order(np.random.default_rng(0)) if phase.order else []:
+            assert set(np.bincount(pairs.picture[rows])) <= {0, 3}
 
 
 def test_the_share_and_the_weights_follow_what_was_measured(tmp_path: Path) -> None:
