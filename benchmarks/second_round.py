@@ -2,12 +2,14 @@
 
     python benchmarks/second_round.py DATA -o OUT [--bases vse_infty,scan,bfan,vsrn] [--first 8] [--second 8]
         [--seeds 2] [--kinds adapoffquin] [--weights first,fresh] [--filters none] [--set warm=1 rate=5e-4] [--jobs 4]
+        [--later rate=1e-4 h=100]
 
 For each base, by seed: its first round alone (`--first` epochs); the control, one round as long as both
 (`--first` + `--second` epochs); and AOQ, which mines with the first round's model and trains `--second` epochs more,
-from its weights or fresh ones. Every round's rate drops to a tenth after two thirds of its epochs. First rounds are
-trained first, once for all that begins there. Cells that are done are not trained again. Prints a row a cell, a table
-of means over seeds and, with `--histogram`, how the pairs' cross-retrieval ranks are spread before and after.
+from its weights or fresh ones; `--later` holds for second rounds alone. Every round's rate drops to a tenth after two
+thirds of its epochs. First rounds are trained first, once for all that begins there. Cells that are done are not
+trained again. Prints a row a cell, a table of means over seeds and, with `--histogram`, how the pairs' cross-retrieval
+ranks are spread before and after.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ def cells_of(base: str, seed: int, args: argparse.Namespace) -> list[Cell]:
 
 def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[str, Any], *, begin: str) -> list[Cell]:
     """AOQ by kind, start and filter."""
-    rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth}
+    later = dict(word.split("=", 1) for word in args.later)
+    rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth, **later}
     cells = []
     for kind, weights, struck in product(*(words.split(",") for words in (args.kinds, args.weights, args.filters))):
         name = f"{base} {kind} {args.first}+{args.second} {weights}" + (f" {struck}" if struck != "none" else "")
+        name = " ".join([name, *args.later])
         settings = {**rounds, "kind": kind, "scratch": weights == "fresh", "filter": struck}
         cells.append(Cell(name, "aoq", settings, seed=seed, begin=begin))
     return cells
@@ -100,6 +104,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=300, help="captions of a list that may be drawn (h)")
     parser.add_argument("--preset", default="paper")
     parser.add_argument("--set", nargs="*", default=[], metavar="name=value", help="settings of every cell")
+    parser.add_argument("--later", nargs="*", default=[], metavar="name=value", help="settings of second rounds alone")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--histogram", action="store_true")

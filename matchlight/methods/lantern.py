@@ -19,15 +19,15 @@ from matchlight.recipes import Method
 # what is pretrained moves slower than what begins at random
 OWN = ("loss", "epochs")  # what trust in pairs decides for itself
 SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in OWN}
-SETS |= {"pooling": "top", "sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
-TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 15}
+SETS |= {"sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
+TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 SMALL: dict[str, Any] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
 SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
 
 METHODS = [
     Method(
         "lantern",
-        partial(recipe, scorer="dive"),
+        partial(recipe, scorer="dive", epochs=15),
         paper="ours: DivE's sets, NCR+'s trust, a pretrained reader of captions",
         needs=("pairs", "regions"),
         over="scorer",
