@@ -12,7 +12,9 @@ Matchlight.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
@@ -156,44 +158,51 @@ def recipe(
     validate_every: int = 1,
 ) -> Recipe:
     """DivE on regions or grid cells with a bi-GRU; `sentences=hf:NAME` reads captions with a transformer instead."""
-    check_choices(similarity=(similarity, SIMILARITIES), padding=(padding, PADDINGS), begin=(begin, BEGINS))
-    check_choices(update=(update, UPDATES), loss=(loss, LOSSES), negatives=(negatives, NEGATIVES))
-    check_choices(schedule=(schedule, ("cosine", "staircase")), pooling=(pooling, POOLINGS))
+    return built(SimpleNamespace(**locals()))
 
-    module: dict[str, Any] = {"count": slots, "depth": depth, "heads": heads, "head_dim": head_dim, "dropout": dropout}
-    module |= {"begin": begin, "update": update, "whole": whole, "padding": padding}
-    matcher = partial(
-        matching_sets,
-        sizes,
-        dim,
-        slots=module,
-        image={"hidden": hidden, "drop": drop_regions, "pooling": pooling},
-        text={"name": sentences, "word_dim": word_dim, "drop": drop_words, "pooling": pooling},
-        similarity={"name": similarity, "alpha": alpha, "learned": match_learned},
-        backbone=backbone if finetune else None,
-    )
-    trained = ranking(loss, margin=margin, negatives=negatives, temperature=temperature, pull=pull, q=q)
-    gentle = SetLoss(Triplet(margin=margin, negatives="all"), mmd=mmd, diversity=diversity)
-    strategy: Strategy = (Together if together else WarmUp)(gentle, epochs=warm if loss == "triplet" else 0)
-    rates = {"cosine": partial(half_cosine, epochs=epochs), "staircase": partial(staircase, every=decay_every)}[
-        schedule
-    ]
-    shares = {"slots": slot_rate, "backbone": backbone_rate, "reader": sentences_rate}
-    words = 0.0 if sentences else drop_words  # pieces are dropped by their encoder, which knows the words they make up
+
+def built(g: SimpleNamespace) -> Recipe:
+    """The recipe of these arguments."""
+    check_choices(similarity=(g.similarity, SIMILARITIES), padding=(g.padding, PADDINGS), begin=(g.begin, BEGINS))
+    check_choices(update=(g.update, UPDATES), loss=(g.loss, LOSSES), negatives=(g.negatives, NEGATIVES))
+    check_choices(schedule=(g.schedule, ("cosine", "staircase")), pooling=(g.pooling, POOLINGS))
+    chosen = {"margin": g.margin, "negatives": g.negatives, "temperature": g.temperature, "pull": g.pull, "q": g.q}
+    of_sets = {"mmd": g.mmd, "diversity": g.diversity}
+    gentle = SetLoss(Triplet(margin=g.margin, negatives="all"), **of_sets)
+    strategy: Strategy = (Together if g.together else WarmUp)(gentle, epochs=g.warm if g.loss == "triplet" else 0)
+    falls = {"cosine": partial(half_cosine, epochs=g.epochs), "staircase": partial(staircase, every=g.decay_every)}
+    shares = {"slots": g.slot_rate, "backbone": g.backbone_rate, "reader": g.sentences_rate}
+    words = 0.0 if g.sentences else g.drop_words  # pieces are dropped by their encoder, which knows whole words
     return Recipe(
-        matcher=matcher,
-        objective=partial(SetLoss, trained, mmd=mmd, diversity=diversity),
+        matcher=network_of(g),
+        objective=partial(SetLoss, ranking(g.loss, **chosen), **of_sets),
         strategy=strategy,
-        epochs=epochs,
-        batch=batch,
-        groups=partial(own_rates, rate=rate, shares=shares, decay=decay),
+        epochs=g.epochs,
+        batch=g.batch,
+        groups=partial(own_rates, rate=g.rate, shares=shares, decay=g.decay),
         optimiser="adamw",
-        schedule=partial(own_factors, rates=rates, frozen=freeze_epochs if finetune else 0),
-        clip=clip,
-        ema=ema,
-        select=select,
-        validate_every=validate_every,
-        augment=partial(changed, p=words, vocabulary=sizes.vocabulary, crop=crop if finetune else None),
+        schedule=partial(own_factors, rates=falls[g.schedule], frozen=g.freeze_epochs if g.finetune else 0),
+        clip=g.clip,
+        ema=g.ema,
+        select=g.select,
+        validate_every=g.validate_every,
+        augment=partial(changed, p=words, vocabulary=g.sizes.vocabulary, crop=g.crop if g.finetune else None),
+    )
+
+
+def network_of(g: SimpleNamespace) -> Callable[[], Matcher]:
+    """Builds the matcher of these arguments."""
+    module = {"count": g.slots, "depth": g.depth, "heads": g.heads, "head_dim": g.head_dim, "dropout": g.dropout}
+    module |= {"begin": g.begin, "update": g.update, "whole": g.whole, "padding": g.padding}
+    return partial(
+        matching_sets,
+        g.sizes,
+        g.dim,
+        slots=module,
+        image={"hidden": g.hidden, "drop": g.drop_regions, "pooling": g.pooling},
+        text={"name": g.sentences, "word_dim": g.word_dim, "drop": g.drop_words, "pooling": g.pooling},
+        similarity={"name": g.similarity, "alpha": g.alpha, "learned": g.match_learned},
+        backbone=g.backbone if g.finetune else None,
     )
 
 

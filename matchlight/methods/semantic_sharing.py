@@ -156,10 +156,10 @@ def recipe(
         shared = {name: Shared(dim, sizes.classes, **inside) for name in parts}
         return Sharing(encoders, shared, guesses, measure=measure, padding=padding)
 
-    pull = consistency * (variant == "consistent")
+    weights = {"mask_weight": mask_weight, "consistency": consistency * (variant == "consistent")}
     return Recipe(
         matcher=matcher,
-        objective=partial(Labelled, loss=loss, mask_weight=mask_weight, consistency=pull),
+        objective=partial(Labelled, loss=loss, **weights),
         strategy=Plain(),
         epochs=epochs,
         batch=batch,

@@ -185,18 +185,17 @@ def infinity(
     """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
     check_choices(loss=(loss, ("hinge", *Probable.kinds)), pooling=(pooling, ("gpo", "top")))
     check_choices(schedule=(schedule, ("drop", "cycle")), words=(words, ("mixed", "zero")))
-
     image = {"hidden": hidden, "pooling": pooling, "top": top_regions, "drop": drop_regions, "norm": norm}
     text = {"word_dim": word_dim, "pooling": pooling, "top": top_words, "dropout": dropout}
     hinge = partial(Hinge, margin=margin, siblings=siblings)
     probable = partial(Probable, loss, temperature=temperature, pull=pull, q=q, siblings=siblings)
-    warming = loss == "hinge" and warm > 0
     rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
-    frozen = freeze_epochs if finetune else 0
+    frozen, seen = (freeze_epochs, backbone) if finetune else (0, None)
+    gentle = WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None)
     return Recipe(
-        matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=backbone if finetune else None),
+        matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=seen),
         objective=hinge if loss == "hinge" else probable,
-        strategy=WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None) if warming else Plain(),
+        strategy=gentle if warm and loss == "hinge" else Plain(),
         epochs=epochs,
         batch=batch,
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),

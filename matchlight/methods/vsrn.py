@@ -143,11 +143,7 @@ def recipe(
     select: str = "best",
 ) -> Recipe:
     """VSRN (`caption_weight=0` leaves the captioning branch out)."""
-    check_choices(variant=(variant, ("coco", "f30k")))
-    if max_len < 2:
-        raise BadInput(f"max_len={max_len}: a caption to write has 2 words at least")
-    if sizes.image == "vector":
-        raise BadInput(ONE_VECTOR)
+    _check(sizes, variant, max_len)
 
     def matcher() -> Matcher:
         image = Reasoned(sizes.image_dim, dim, variant=variant, blocks=blocks, eps=eps)
@@ -155,16 +151,11 @@ def recipe(
         return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, Dot())
 
     hinge = partial(Hinge, margin=margin, siblings=siblings)
-    decoder: dict[str, Any] = {
-        "hidden": caption_hidden,
-        "word_dim": caption_word_dim,
-        "dropout": caption_dropout,
-        "max_len": max_len,
-    }
+    decoder: dict[str, Any] = {"word_dim": caption_word_dim, "dropout": caption_dropout, "max_len": max_len}
+    write = partial(Captioner, dim, sizes.vocabulary, hidden=caption_hidden, **decoder)
 
     def objective() -> Objective:
         ranking = hinge(hardest=hardest)
-        write = partial(Captioner, dim, sizes.vocabulary, **decoder)
         return Described(ranking, write(), weight=caption_weight) if caption_weight else ranking
 
     return Recipe(
@@ -180,6 +171,14 @@ def recipe(
         siblings=siblings,
         augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
     )
+
+
+def _check(sizes: Sizes, variant: str, max_len: int) -> None:
+    check_choices(variant=(variant, ("coco", "f30k")))
+    if max_len < 2:
+        raise BadInput(f"max_len={max_len}: a caption to write has 2 words at least")
+    if sizes.image == "vector":
+        raise BadInput(ONE_VECTOR)
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
