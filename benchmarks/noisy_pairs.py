@@ -20,7 +20,7 @@ from cells import Cell, run
 HINGE: dict[str, Any] = {"preset": "dual", "loss": "hinge", "rate": 4e-4, "schedule": "drop", "drop_epoch": 9}
 CO: dict[str, Any] = {"preset": "dual", "rate": 4e-4, "schedule": "drop", "drop_epoch": 9, "epochs": 15, "warm": 4}
 # half the paper's sizes and few epochs: with two networks and passes over all pairs, NCR is SGR many times over
-SGR: dict[str, Any] = {"preset": "paper", "dim": 512, "sim_dim": 128, "batch": 64, "rate": 3e-4}
+SGR: dict[str, Any] = {"preset": "paper", "dim": 512, "sim_dim": 128, "batch": 128, "rate": 4e-4}
 ROWS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "vse_infty": {
         "base": ("vse_infty", {**HINGE, "warm": 0}),
@@ -34,10 +34,10 @@ ROWS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "ncr+": ("ncr+", {"preset": "paper"}),
     },
     "sgr": {
-        "base": ("sgr", {**SGR, "warm": 0, "epochs": 6, "decay_every": 4}),
-        "warm-up": ("sgr", {**SGR, "warm": 2, "epochs": 6, "decay_every": 4}),
-        "ncr": ("ncr", {**SGR, "warm": 2, "epochs": 6, "decay_every": 3}),
-        "ncr+": ("ncr+", {**SGR, "scorer": "sgr", "rate": 5e-4, "warm": 2, "epochs": 6}),
+        "base": ("sgr", {**SGR, "warm": 0, "epochs": 5, "decay_every": 4}),
+        "warm-up": ("sgr", {**SGR, "warm": 3, "epochs": 5, "decay_every": 4}),
+        "ncr": ("ncr", {**SGR, "rate": 3e-4, "warm": 3, "epochs": 6, "decay_every": 3}),
+        "ncr+": ("ncr+", {**SGR, "scorer": "sgr", "rate": 5e-4, "warm": 2, "epochs": 5}),
     },
 }
 WITHOUT: dict[str, dict[str, Any]] = {
