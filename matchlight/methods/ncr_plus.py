@@ -73,9 +73,7 @@ class MeasureThenTrust:
         self.networks = ("A", "B")[:peers]
         self.warm, self.restart, self.relabel = warm, restart, relabel
         self.border, self.labels, self.window, self.first = border, labels, window, first
-        self.together = (
-            together  # a picture comes into a batch with all its captions, as the scorer's own training has it
-        )
+        self.together = together  # a picture comes with all its captions, as in the scorer's own training
         self.second = second  # "few" and "many": the objective by how many pairs are wrong
         self.judged, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
@@ -97,11 +95,8 @@ class MeasureThenTrust:
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
         each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
         whole = partial(plan_pictures, rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
-        order = whole if self.together else None
-        return [
-            Phase(rows, one, objective, order=order, together=self.together, name=name)
-            for one, objective in each.items()
-        ]
+        how: dict[str, Any] = {"order": whole if self.together else None, "together": self.together, "name": name}
+        return [Phase(rows, network, objective, **how) for network, objective in each.items()]
 
     def _aside(self, run: Any) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
