@@ -60,7 +60,8 @@ def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[s
 
 def table(results: Results) -> list[str]:
     """Means over seeds: rsum with its deviation, recalls, seconds."""
-    lines = [f"{'cell':36}{'seeds':>6}{'rsum':>8}{'sd':>6}{'i2t R@1':>9}{'t2i R@1':>9}{'s':>7}"]
+    wide = max([36, *(len(cell.name) + 2 for cell, _ in results)])
+    lines = [f"{'cell':{wide}}{'seeds':>6}{'rsum':>8}{'sd':>6}{'i2t R@1':>9}{'t2i R@1':>9}{'s':>7}"]
     for name in dict.fromkeys(cell.name for cell, _ in results):
         done = [r for cell, r in results if cell.name == name and "rsum" in r]
         if done:
@@ -68,7 +69,7 @@ def table(results: Results) -> list[str]:
             recalls = [np.mean([r[way]["r1"] for r in done]) for way in ("i2t", "t2i")]
             spent = np.mean([r["seconds"] for r in done])
             figures = f"{rsum.mean():8.1f}{rsum.std(ddof=len(done) > 1):6.1f}{recalls[0]:9.1f}{recalls[1]:9.1f}"
-            lines.append(f"{name:36}{len(done):6}{figures}{spent:7.0f}")
+            lines.append(f"{name:{wide}}{len(done):6}{figures}{spent:7.0f}")
     return lines
 
 
