@@ -150,6 +150,23 @@ class GeneralizedPooling(nn.Module):
         return torch.einsum("nk,nkd->nd", theta.to(x.dtype), ordered * within[..., None])
 
 
+class TopMean(nn.Module):
+    """Average the `k` largest values of each dimension: pooling with nothing to learn, called as GPO is."""
+
+    def __init__(self, k: int):
+        super().__init__()
+        self.k = k
+
+    def forward(self, x: Tensor, mask: Tensor | None, sizes: Tensor | None = None) -> Tensor:
+        """(N, K, D) -> (N, D)."""
+        return top_mean(x, mask, k=self.k)
+
+
+def pooling_by(name: str, *, top: int) -> GeneralizedPooling | TopMean:
+    """Sets to vectors: `gpo`, or the mean of the `top` largest values."""
+    return GeneralizedPooling() if name == "gpo" else TopMean(top)
+
+
 class Residual(nn.Module):
     """Linear projection plus a two-layer MLP of the raw input: how regions enter VSE-infinity and its heirs."""
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from matchlight.augment import drop_regions, drop_words
 from matchlight.core import BadInput, Embedding, Items
 from matchlight.encoders import last_state, lengths, states_of, turn
-from matchlight.layers import BatchNorm, GeneralizedPooling, top_mean
+from matchlight.layers import BatchNorm, pooling_by
 from matchlight.methods.slots import SetPrediction, place_codes
 from matchlight.sentences import sentence_encoder
 
@@ -45,25 +45,19 @@ def coded(items: Items, slots: SetPrediction, dim: int) -> Tensor:
     return place_codes(own.to(items.x.device), longest, dim)
 
 
-class Whole(nn.Module):
-    """(N, L, D) -> (N, D): one feature of all parts, by their maximum (the paper's), learned weights, or the best."""
+class Largest(nn.Module):
+    """The paper's feature of the whole: per dimension, the largest value of any part."""
 
-    def __init__(self, pooling: str, *, top: int):
-        super().__init__()
-        self.learned = GeneralizedPooling() if pooling == "gpo" else None
-        self.top = top if pooling == "top" else 0
-
-    def forward(self, x: Tensor, mask: Tensor | None, count: Tensor | None = None) -> Tensor:
-        """`count` on the CPU, where it is known, spares a wait for the device."""
-        if self.learned is not None:
-            pooled: Tensor = self.learned(x, mask, count)
-            return pooled
-        return top_mean(x, mask, k=self.top) if self.top else largest(x, mask)
+    def forward(self, x: Tensor, mask: Tensor | None, sizes: Tensor | None = None) -> Tensor:
+        """(N, L, D) -> (N, D)."""
+        return largest(x, mask)
 
 
-def whole_of(slots: SetPrediction, pooling: str, parts: str) -> Whole:
+def whole_of(slots: SetPrediction, pooling: str, parts: str) -> nn.Module:
     """How the whole is found; where no element has it added, nothing about it is learned."""
-    return Whole(pooling if slots.whole_norm is not None else "paper", top=TOP[parts])
+    if pooling == "paper" or slots.whole_norm is None:
+        return Largest()
+    return pooling_by(pooling, top=TOP[parts])
 
 
 class RegionSets(nn.Module):

@@ -22,7 +22,7 @@ from torch import nn
 from matchlight.augment import changed, drop_regions
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Sizes
 from matchlight.encoders import LastState, Words, from_pixels, gru_names, lengths
-from matchlight.layers import GeneralizedPooling, Residual, glorot, masked_mean, top_mean, unit
+from matchlight.layers import Residual, glorot, masked_mean, pooling_by, unit
 from matchlight.objectives import Hinge, Probable
 from matchlight.recipes import Foreign, Method, check_choices, renamed
 from matchlight.schedules import groups, one_cycle, released, staircase, step_down
@@ -107,8 +107,7 @@ class PooledRegions(nn.Module):
     def __init__(self, inside: int, dim: int, *, hidden: int, pooling: str, top: int, drop: float, norm: bool = True):
         super().__init__()
         self.project = Residual(inside, dim, hidden=hidden, norm=norm)
-        self.pool = GeneralizedPooling() if pooling == "gpo" else None
-        self.top = top
+        self.pool = pooling_by(pooling, top=top)
         self.drop = drop  # share of the regions left out in training: sets of many sizes teach the pooling
 
     def forward(self, items: Items) -> Embedding:
@@ -116,9 +115,7 @@ class PooledRegions(nn.Module):
         items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
         if self.training and self.drop and items.x.shape[1] > 1:
             items = drop_regions(items, seed=int(torch.randint(1 << 31, (1,))), p=self.drop)
-        states = self.project(items.x, items.mask)
-        pooled = top_mean(states, items.mask, k=self.top) if self.pool is None else self.pool(states, items.mask)
-        return Embedding(unit(pooled)[:, None])
+        return Embedding(unit(self.pool(self.project(items.x, items.mask), items.mask))[:, None])
 
 
 class PooledWords(nn.Module):
@@ -127,15 +124,11 @@ class PooledWords(nn.Module):
     def __init__(self, vocabulary: int, dim: int, *, word_dim: int, pooling: str, top: int, dropout: float):
         super().__init__()
         self.words = Words(vocabulary, dim, word_dim=word_dim, dropout=dropout)
-        self.pool = GeneralizedPooling() if pooling == "gpo" else None
-        self.top = top
+        self.pool = pooling_by(pooling, top=top)
 
     def forward(self, items: Items) -> Embedding:
         """(N, 1, dim)."""
-        states = self.words(items)
-        if self.pool is None:
-            return Embedding(unit(top_mean(states, items.mask, k=self.top))[:, None])
-        return Embedding(unit(self.pool(states, items.mask, lengths(items)))[:, None])
+        return Embedding(unit(self.pool(self.words(items), items.mask, lengths(items)))[:, None])
 
 
 def pooled(sizes: Sizes, dim: int, *, image: dict[str, Any], text: dict[str, Any], backbone: str | None) -> Matcher:
@@ -192,20 +185,18 @@ def infinity(
     rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
     frozen, seen = (freeze_epochs, backbone) if finetune else (0, None)
     gentle = WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None)
+    kept: dict[str, Any] = {"epochs": epochs, "batch": batch, "clip": clip, "ema": ema}
     return Recipe(
         matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=seen),
         objective=hinge if loss == "hinge" else probable,
         strategy=gentle if warm and loss == "hinge" else Plain(),
-        epochs=epochs,
-        batch=batch,
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),
         optimiser="adamw",
         schedule=partial(released, rates=rates, frozen=frozen),
-        clip=clip,
-        ema=ema,
         select=select,
         siblings=siblings,
         validate_every=validate_every,
+        **kept,
         augment=partial(changed, p=drop_words, mode=words, vocabulary=sizes.vocabulary, pixels=finetune),
     )
 

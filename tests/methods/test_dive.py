@@ -17,9 +17,9 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scor
 from matchlight.encode import encode, encode_both
 from matchlight.evaluation import evaluate, split_scores
 from matchlight.importing import import_checkpoints
+from matchlight.layers import pooling_by
 from matchlight.methods import RECIPES, dive
 from matchlight.methods.dive_files import read_dive
-from matchlight.methods.set_encoders import Whole
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, place_codes
 from matchlight.metrics import circular_variance
@@ -282,7 +282,7 @@ def test_a_set_is_the_same_alone_and_in_company(pooling: str) -> None:
 def test_the_whole_of_the_best_values_is_their_mean_place_by_place() -> None:
     x, count = torch.randn(3, 5, 4), [5, 2, 4]
     mask = torch.arange(5)[None] < torch.tensor(count)[:, None]
-    found = Whole("top", top=3)(x, mask)
+    found = pooling_by("top", top=3)(x, mask)
     for n, d in np.ndindex(3, 4):
         best = sorted(x[n, : count[n], d].tolist(), reverse=True)[:3]
         assert found[n, d] == pytest.approx(sum(best) / len(best), abs=1e-6)
