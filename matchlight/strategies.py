@@ -47,13 +47,18 @@ class WarmUp(Plain):
         return [Phase(rows=run.rows, objective=self.objective if warm else None, weight=ramp, name=name)]
 
 
+def in_whole_pictures(run: Any, phase: Phase) -> Phase:
+    """The same phase, its rows in batches of pictures with all their captions."""
+    order = partial(plan_pictures, phase.rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
+    return replace(phase, order=order, together=True)
+
+
 class Together(WarmUp):
     """Pictures are drawn, not pairs: a picture comes into a batch with all its captions."""
 
     def phases(self, run: Any, epoch: int) -> list[Phase]:
         """As a warm-up's, in batches of whole pictures."""
-        order = partial(plan_pictures, run.rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
-        return [replace(phase, order=order, together=True) for phase in super().phases(run, epoch)]
+        return [in_whole_pictures(run, phase) for phase in super().phases(run, epoch)]
 
 
 class Apart(Plain):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.batches import plan_pictures, seeded
+from matchlight.batches import seeded
 from matchlight.checkpoints import write_npz
 from matchlight.core import Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
 from matchlight.division import gaussians, share_of_wrong, weighed
@@ -28,7 +28,7 @@ from matchlight.network import Network
 from matchlight.objectives import Probable
 from matchlight.recipes import Method, check_choices
 from matchlight.schedules import one_cycle
-from matchlight.strategies import Together
+from matchlight.strategies import Together, in_whole_pictures
 
 BORDERS = ("measured", "converged", "rough")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
@@ -94,9 +94,8 @@ class MeasureThenTrust:
     def _round(self, run: Any, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
         each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
-        whole = partial(plan_pictures, rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
-        how: dict[str, Any] = {"order": whole if self.together else None, "together": self.together, "name": name}
-        return [Phase(rows, network, objective, **how) for network, objective in each.items()]
+        phases = [Phase(rows, network, objective, name=name) for network, objective in each.items()]
+        return [in_whole_pictures(run, phase) for phase in phases] if self.together else phases
 
     def _aside(self, run: Any) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
