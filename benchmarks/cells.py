@@ -124,8 +124,10 @@ def run(
 
 def cell_of(word: str, *, noise: float, per: str, seed: int) -> Cell:
     """`method:name=value,name=value` as a cell."""
+    from matchlight.recipes import parse
+
     method, _, rest = word.partition(":")
-    settings = dict(part.split("=", 1) for part in rest.split(",") if part)
+    settings = parse([part for part in rest.split(",") if part])
     return Cell(word.replace(":", " "), method, settings, noise=noise, per=per, seed=seed)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import matchlight as ml
 from matchlight.checkpoints import write_json
 from matchlight.noise import mismatch
+from matchlight.recipes import parse
 
 FROZEN: dict[str, Any] = {"preset": "dual"}
 PIXELS: dict[str, Any] = {
@@ -57,7 +58,7 @@ def main() -> None:
     args = parser.parse_args()
     clean = ml.Pairs.read(args.data)
     kind = "pixels" if args.finetune else "frozen"
-    base = (PIXELS if args.finetune else FROZEN) | dict(word.split("=", 1) for word in args.set)
+    base = (PIXELS if args.finetune else FROZEN) | parse(args.set)
     print(
         f"{'kind':8}{'loss':9}{'noise':>6}{'seed':>5}{'rsum':>8}{'i2t R@1':>9}{'t2i R@1':>9}{'s/run':>8}{'s/epoch':>9}",
         flush=True,

@@ -26,6 +26,7 @@ from cells import Cell, run
 import matchlight as ml
 from matchlight.checkpoints import write_json
 from matchlight.methods import RECIPES
+from matchlight.recipes import parse
 
 Results = list[tuple[Cell, dict[str, Any]]]
 
@@ -38,7 +39,7 @@ def falling(base: str, epochs: int) -> dict[str, Any]:
 
 def cells_of(base: str, seed: int, args: argparse.Namespace) -> list[Cell]:
     """The first round, the control and the second rounds of one base."""
-    common = {"preset": args.preset, **dict(word.split("=", 1) for word in args.set)}
+    common = {"preset": args.preset, **parse(args.set)}
     alone = Cell(f"{base} {args.first}", base, {**common, **falling(base, args.first)}, seed=seed)
     longer = args.first + args.second
     control = Cell(f"{base} {longer}", base, {**common, **falling(base, longer)}, seed=seed)
@@ -47,12 +48,11 @@ def cells_of(base: str, seed: int, args: argparse.Namespace) -> list[Cell]:
 
 def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[str, Any], *, begin: str) -> list[Cell]:
     """AOQ by kind, start and filter."""
-    later = dict(word.split("=", 1) for word in args.later)
-    rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth, **later}
+    rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth, **parse(args.later)}
     cells = []
     for kind, weights, struck in product(*(words.split(",") for words in (args.kinds, args.weights, args.filters))):
-        name = f"{base} {kind} {args.first}+{args.second} {weights}" + (f" {struck}" if struck != "none" else "")
-        name = " ".join([name, *args.later])
+        told = [struck] if struck != "none" else []
+        name = " ".join([base, kind, f"{args.first}+{args.second}", weights, *told, *args.later])
         settings = {**rounds, "kind": kind, "scratch": weights == "fresh", "filter": struck}
         cells.append(Cell(name, "aoq", settings, seed=seed, begin=begin))
     return cells

@@ -22,7 +22,7 @@ from typing import Any
 from cells import Cell, run
 
 import matchlight as ml
-from matchlight.recipes import grounded, method
+from matchlight.recipes import grounded, method, parse
 from matchlight.sets import SIMILARITIES
 
 ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES), "lantern"]
@@ -61,12 +61,12 @@ def means(results: list[tuple[Cell, dict[str, Any]]]) -> Iterator[str]:
 def parsed(row: str) -> tuple[str, dict[str, str]]:
     """`name:argument=value:...` as a method and its arguments."""
     method, *words = row.split(":")
-    return method, dict(word.split("=", 1) for word in words)
+    return method, parse(words)
 
 
 def table(args: argparse.Namespace) -> Iterator[Cell]:
     """The cells that were asked for; settings for all are left out where a method does not know them."""
-    common = dict(word.split("=", 1) for word in args.set)
+    common = parse(args.set)
     for noise in map(float, args.noise.split(",")):
         for row in args.rows.split(","):
             name, own = parsed(row)
