@@ -228,6 +228,28 @@ def test_the_line_can_be_drawn_elsewhere(open_page):
     page.wait_for_selector("text=of 48")
 
 
+LATE = """
+const plain = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await plain(path, options), line = new URL(path, location.href).searchParams.get('below');
+  if (line) await new Promise(done => setTimeout(done, 400 * (1 - Number(line))));
+  return answer;
+};"""
+
+
+def test_the_last_line_counts_even_if_its_answer_comes_first(open_page):
+    page = open_page()
+    page.add_init_script(LATE)
+    page.goto(page.url + "?view=review")
+    page.wait_for_selector(".histogram")
+    page.locator(".histogram").focus()
+    for _ in range(10):
+        page.keyboard.press("PageUp")
+    page.wait_for_selector("text=of 48")
+    page.wait_for_timeout(500)
+    assert "of 48" in page.locator(".told .soft").first.text_content()
+
+
 def test_the_line_is_dragged_with_the_pointer(open_page):
     page = open_page("?view=review")
     box = page.locator(".histogram").bounding_box()

@@ -18,7 +18,10 @@ async function ask(path, options) {
     if (problem.name === 'AbortError') throw problem;
     throw new Problem('The server does not answer. Is “matchlight serve” still running?', 0);
   }
-  const body = await answer.json().catch(() => null);
+  const body = await answer.json().catch(problem => {
+    if (problem.name === 'AbortError') throw problem;  // called off while the answer was on its way
+    return null;
+  });
   if (answer.ok && body !== null) return body;
   if (answer.status === 401) throw new Problem('The server asks for its token. Open the address that it printed.', 401);
   throw new Problem(said(body && body.detail) || `The server answered ${answer.status}.`, answer.status);

@@ -5,18 +5,21 @@ import {histogram} from './histogram.js';
 import {go, state} from './state.js';
 
 const PAGE = 50;
-let queue = null, pairs = [], here = 0, below = null, offers = new Map(), siblings = new Map(), busy = Promise.resolve(), active = false;
+let queue = null, pairs = [], here = 0, below = null, wanted = null, offers = new Map(), siblings = new Map(), busy = Promise.resolve(), active = false;
 
 const hit = pair => ({id: pair.id, width: pair.width, height: pair.height, caption: pair.image, image: pair.image});
 
 async function load(offset) {
-  const found = await get('/api/review', {offset, limit: PAGE, below});
+  const line = below, found = await get('/api/review', {offset, limit: PAGE, below});
+  if (line !== below) return;  // asked ahead for a queue that has been cut anew since
   queue = found;
   if (pairs.length !== found.total) pairs = Array(found.total).fill(null);
   found.pairs.forEach((pair, k) => { pairs[offset + k] = pair; });
 }
 
 const ensure = place => (pairs[place] ? Promise.resolve() : load(Math.floor(place / PAGE) * PAGE));
+
+const placeOf = row => pairs.findIndex(pair => pair && pair.row === row);
 
 // The first pair nobody has decided about, from a place on.
 async function undecided(from) {
@@ -35,7 +38,7 @@ export async function show(now) {
     if (!queue) {
       box.replaceChildren(make('div', {class: 'wait tall'}));
       await load(0);
-      const at = now.row === null ? -1 : pairs.findIndex(pair => pair && pair.row === now.row);
+      const at = now.row === null ? -1 : placeOf(now.row);
       here = at >= 0 ? at : await undecided(0);
     }
     frame();
@@ -67,10 +70,16 @@ function frame() {
         make('p', {class: 'soft'}, 'A cleaned copy of the data: ', make('code', {}, 'matchlight data apply AUDIT -o DIR --decisions decisions.csv')))));
 }
 
-async function cut(value) {
-  below = Math.abs(value - queue.histogram.threshold) < 1e-6 ? null : value;
-  pairs = []; offers.clear();
-  try { await load(0); here = await undecided(0); await move(here); } catch (problem) { toast(problem.message); }
+// Waits for its turn like a decision does; a line that has moved on by then is not asked for at all.
+function cut(value) {
+  wanted = value;
+  return inTurn(async () => {
+    if (wanted !== value) return;
+    below = Math.abs(value - queue.histogram.threshold) < 1e-6 ? null : value;
+    pairs = []; offers.clear();
+    await load(0);
+    await move(await undecided(0));
+  });
 }
 
 async function move(place) {
@@ -160,7 +169,7 @@ function progress() {
   const from = Math.max(0, Math.min(here - 3, pairs.length - 12));
   at('queue').replaceChildren(...pairs.slice(from, from + 12).map((pair, k) => (pair ? make('button', {type: 'button',
     class: `thumb ${pair.decision ? pair.decision.decision : ''}`, 'aria-current': from + k === here ? 'true' : null,
-    'aria-label': `Pair ${from + k + 1}${pair.decision ? `, ${pair.decision.decision}` : ''}`, onclick: () => move(from + k)},
+    'aria-label': `Pair ${from + k + 1}${pair.decision ? `, ${pair.decision.decision}` : ''}`, onclick: () => step(() => from + k)},
     pair.id === null ? make('span', {class: 'none'}) : picture(hit(pair), queue.version, {alt: ''})) : make('span', {class: 'thumb wait'}))));
 }
 
@@ -169,35 +178,39 @@ function finished(title, text) {
 }
 
 function apply(place, answer) {
-  const pair = pairs[place], was = Boolean(pair && pair.decision);
-  if (pair) pair.decision = answer.decision;
   queue.undoable = answer.undoable; queue.counts = answer.counts;
+  if (place < 0) return;  // decided before the line was drawn elsewhere
+  const pair = pairs[place], was = Boolean(pair.decision);
+  pair.decision = answer.decision;
   queue.done += Number(Boolean(answer.decision)) - Number(was);
   queue.left = queue.total - queue.done;
 }
 
 // One at a time and in order, however fast the keys come.
-const inTurn = job => { busy = busy.then(job).catch(problem => toast(`Not saved: ${problem.message}`)); return busy; };
+const inTurn = (job, lost = '') => { busy = busy.then(job).catch(problem => toast(lost + problem.message)); return busy; };
+
+const step = place => inTurn(() => move(place()));
 
 function decide(made) {
-  const place = here, pair = pairs[place];
+  const pair = pairs[here];
   if (!pair) return;
   inTurn(async () => {
-    apply(place, await post(`/api/review/${pair.row}`, made));
-    if (queue.left === 0) { draw(); toast('All done. Export the decisions, or look again.'); return; }
+    const answer = await post(`/api/review/${pair.row}`, made), place = placeOf(pair.row);
+    apply(place, answer);
+    if (queue.left === 0) { await move(here); toast('All done. Export the decisions, or look again.'); return; }
     await move(await undecided(place + 1 < pairs.length ? place + 1 : 0));
-  });
+  }, 'Not saved: ');
 }
 
 function undo() {
   inTurn(async () => {
     if (!queue.undoable) return;
     const answer = await post('/api/review/undo');
-    let place = pairs.findIndex(pair => pair && pair.row === answer.row);
-    if (place < 0) { pairs = []; await load(0); place = Math.max(0, pairs.findIndex(pair => pair && pair.row === answer.row)); }
+    let place = placeOf(answer.row);
+    if (place < 0) { pairs = []; await load(0); place = Math.max(0, placeOf(answer.row)); }
     else apply(place, answer);
     await move(place);
-  });
+  }, 'Not saved: ');
 }
 
 async function pick(k) {
@@ -211,7 +224,7 @@ export function start() {
     if (!active || !queue || typing(event) || event.defaultPrevented || document.querySelector('dialog[open]')) return;
     const acts = {k: () => decide({decision: 'keep'}), d: () => decide({decision: 'drop'}), u: undo,
       1: () => pick(0), 2: () => pick(1), 3: () => pick(2),
-      ArrowRight: () => move(here + 1), ArrowLeft: () => move(here - 1)};
+      ArrowRight: () => step(() => here + 1), ArrowLeft: () => step(() => here - 1)};
     const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act && !event.repeat) { event.preventDefault(); act(); }
   });
