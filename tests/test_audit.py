@@ -256,6 +256,31 @@ def test_a_run_s_history_alone_joins_the_neighbours():
     assert roc_auc_score(bad, -judge(only).score) > roc_auc_score(bad, -judge(without).score)
 
 
+def measured(bad: np.ndarray, *, apart: float = 5.0) -> dict[str, np.ndarray]:
+    """What a run keeps that took the losses of its pairs and of wrong ones beside them."""
+    rng = np.random.default_rng(5)
+    real, wrong = (2 + apart * part + rng.normal(size=len(bad)) for part in (bad, 1.0))
+    return {"run_measured": real, "run_measured_wrong": wrong, "run_trained_here": np.array(True)}
+
+
+@pytest.mark.parametrize("siblings", [True, False])
+def test_a_run_that_measured_wrong_pairs_too_takes_nothing_away_and_adds_what_it_knows(siblings):
+    found, bad = made_up(noise=0.3, apart=1.0)
+    run = measured(bad, apart=3.0)
+    both, without = (roc_auc_score(bad, -judge(one, siblings=siblings).score) for one in (found | run, found))
+    assert both > max(without, roc_auc_score(bad, run["run_measured"])) - 1e-3
+    assert siblings or both > without
+
+
+def test_pairs_that_a_run_did_not_measure_are_judged_as_without_it():
+    found, bad = made_up(noise=0.3)
+    run = measured(bad)
+    run["run_measured"][::2] = np.nan
+    assert np.isfinite(judge(found | run).score).all()
+    run["run_measured"][:] = np.nan
+    np.testing.assert_array_equal(judge(found | run).score, judge(found).score)
+
+
 @pytest.mark.parametrize(
     ("pictures", "options", "count"), [(400, {}, 5), (400, {"quick": False}, 10), (399, {"quick": False}, 5)]
 )

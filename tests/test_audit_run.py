@@ -179,6 +179,21 @@ def test_a_run_of_other_data_answers_as_a_stranger(run, clean, tmp_path):
     assert "run_loss" in judge(found).used
 
 
+def test_what_a_run_measured_while_it_trained_is_read_and_used(broken, tmp_path):
+    pairs, _ = broken
+    run = ml.train("ncr+", pairs, tmp_path / "run", scorer="vse_infty", **(TINY | {"epochs": 6}))
+    kept = np.load(tmp_path / "run" / "division.npz")
+    asked = Options(quick=False, folds=3, captions="words")
+    found = gather(run, pairs, tmp_path / "audit", asked)
+    np.testing.assert_allclose(found["run_measured"], (kept["loss_A"] + kept["loss_B"])[found["rows"]] / 2)
+    np.testing.assert_allclose(found["run_measured_wrong"], (kept["null_A"] + kept["null_B"])[found["rows"]] / 2)
+    alone = {name: value for name, value in found.items() if "measured" not in name}
+    assert not np.array_equal(judge(found).score, judge(alone).score)
+    (tmp_path / "run" / "division.npz").write_bytes(b"torn")
+    with pytest.raises(BadInput, match="division.npz"):
+        gather(run, pairs, tmp_path / "other", asked)
+
+
 def test_a_run_joins_the_quick_models(run, broken, audited, tmp_path):
     found = ml.audit(run, broken[0], tmp_path / "audit", truth=broken[1], **OPTIONS)
     assert {"loss", "training", "run_training"} <= set(found.summary["signals"])

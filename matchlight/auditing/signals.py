@@ -10,7 +10,7 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
     text photo sibling lists of neighbours by that model's vectors (company.py), and `free_...` without any model
     plain_...          the answers of a closed-form fit on fixed vectors that never saw the pair (linear.py)
     other_...          better partners (partners.py)
-    run_...            the same answers of a run the user named, and its history
+    run_...            the same answers of a run the user named, its history, and what it measured while it trained
 """
 
 from __future__ import annotations
@@ -234,4 +234,14 @@ def _of_run(run: Run, pairs: Pairs, plan: Plan) -> Lists:
     found["trained_here"] = np.array(seen)
     if seen and history.is_file():
         found["history"] = np.load(history, allow_pickle=False)[:, folds.rows]
-    return found
+    return found | (_measured(run.folder / "division.npz", folds.rows) if seen else {})
+
+
+def _measured(path: Path, rows: np.ndarray) -> Lists:
+    """Losses that a run took of its pairs and of wrong ones of its own making; {} where it took none."""
+    if not path.is_file():
+        return {}
+    kept = read(path)
+    sides = {"measured": "loss_", "measured_wrong": "null_"}
+    every = {to: [kept[name][rows] for name in kept if name.startswith(start)] for to, start in sides.items()}
+    return {to: np.mean(values, axis=0) for to, values in every.items()} if all(every.values()) else {}

@@ -1,8 +1,9 @@
 """Stage two of an audit: from signals to a score and a verdict for each pair. Takes seconds.
 
 Signals whose value for a wrong pair is known from manufactured ones are *anchored* and enter a regression (mixture.py);
-the losses of quick training join by way of the decoys. How a run that was trained on these very pairs treats wrong ones
-is learned from the pairs found wrong without it. A wrong pair is a stray caption, which its siblings do not know, or
+the losses of quick training join by way of the decoys. A run that was trained on these very pairs either measured wrong
+pairs of its own making beside them (NCR+, Lantern), or how it treats wrong ones is learned from the pairs found wrong
+without it. A wrong pair is a stray caption, which its siblings do not know, or
 one of several that moved to another picture together, which agree with each other: where models find many wrong pairs
 that siblings vouch for, both kinds are reckoned with. Neighbours and siblings count as far as they look right
 themselves, found in a few passes.
@@ -14,13 +15,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from matchlight.auditing.by_run import EARLY, LATE, by_measures, by_memory, early, run_columns
 from matchlight.auditing.labels import LabelVerdict
-from matchlight.auditing.mixture import fit, flagged, posterior, share_of_wrong, weight_of_evidence
+from matchlight.auditing.mixture import fit, flagged, share_of_wrong
 
-EARLY, LATE = 2, 12  # epochs whose training losses count: first, and first that does not
 SPANS = 3
-AGAIN = 3  # times that a run is read where no quick models were trained
-REPEATS = 0.7, 0.5  # how much a run counts alone, and beside quick models
 PASSES = 3
 TELLING = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
 TOGETHER = 0.05  # a smaller share of pairs that only siblings find right is taken for chance
@@ -74,7 +73,7 @@ def judge(found: Signals, *, siblings: bool = True) -> Verdict:
                 to.update(sibling_columns(found, trust, end))
             strays, made, _ = _told_apart(real, wrong)
         strays, made, noise, seen = _with_training(found, strays, made)
-        asked = strays + _by_run(found, strays, noise)
+        asked = strays + _by_run(found, strays, alone, made_alone, noise)
         moved = _moved_together(alone, made_alone, trust, together - noise) if siblings and has_siblings(found) else 0.0
         bad = _wrong(asked, noise, alone, moved)
         trust = 1 - bad
@@ -163,12 +162,6 @@ def spans(history: np.ndarray) -> np.ndarray:
     return np.stack([part.mean(0) for part in parts if len(part)], 1)
 
 
-def early(history: np.ndarray) -> np.ndarray:
-    """(n,) mean loss over the early epochs, the very first left out."""
-    start = min(EARLY, len(history) - 1)
-    return history[start : max(LATE, start + 1)].astype(np.float64).mean(0)
-
-
 def histories(found: Signals) -> Columns:
     """Training losses of each pair, high = suspicious; nan for decoys, which were trained wrong on purpose."""
     if "history" not in found:
@@ -176,31 +169,12 @@ def histories(found: Signals) -> Columns:
     return {"training": np.where(found["decoy"], np.nan, early(found["history"]))}
 
 
-def run_columns(found: Signals) -> Columns:
-    """What a run that was trained on these very pairs remembers of them, high = looks right."""
-    out: Columns = {}
-    if "run_history" in found:
-        out["run_training"] = -early(found["run_history"])
-    if "run_i2t" in found and bool(found["run_trained_here"]):
-        out["run_loss"] = -(found["run_i2t"] + found["run_t2i"]).astype(np.float64) / 2
-    return out
-
-
-def _by_run(found: Signals, evidence: np.ndarray, noise: float) -> np.ndarray:
-    """What such a run adds; how it treats wrong pairs is learned from the pairs found wrong so far.
-
-    It repeats some of what is known already, beside quick models more, and counts less for that. Without quick models
-    it is the best witness there is, and what is learned from it is used to learn again.
-    """
-    columns, more = run_columns(found), np.zeros(len(evidence))
-    if not columns:
-        return more
-    x = _matrix(columns)
-    seen = np.isfinite(x).all(1)
-    alone = "i2t" not in found
-    for _ in range(AGAIN if alone else 1):
-        more[seen] = weight_of_evidence(x[seen], posterior((evidence + more)[seen], noise))
-    return more * REPEATS[0 if alone else 1]
+def _by_run(found: Signals, strays: np.ndarray, alone: np.ndarray, made_alone: np.ndarray, noise: float) -> np.ndarray:
+    """What a run adds that was trained on these very pairs."""
+    if "run_measured" in found:
+        models, made, _, _ = _with_training(found, alone, made_alone)
+        return by_measures(found, models, made, noise) - models  # siblings say the same with a run or without
+    return by_memory(found, strays, noise)
 
 
 def has_siblings(found: Signals) -> bool:
