@@ -84,7 +84,11 @@ def _in_a_process(data: Path, out: Path, cell: Cell) -> tuple[Cell, dict[str, An
         if done.returncode:
             tail = (out / cell.folder / "output.txt").read_text().strip().splitlines()[-1:]
             return cell, {"error": " ".join(tail)[-200:]}
-    return cell, json.loads(kept.read_text())
+    result = json.loads(kept.read_text())
+    asked = json.loads(json.dumps(asdict(cell)))
+    if differs := [name for name in asked if result["cell"].get(name) != asked[name]]:
+        return cell, {"error": f"{kept.parent} holds another cell ({', '.join(differs)} differ); choose another -o"}
+    return cell, result
 
 
 HEAD = f"{'cell':34}{'noise':>7}{'seed':>5}{'rsum':>8}{'i2t R@1':>9}{'t2i R@1':>9}{'val best':>10}{'last':>7}{'s':>7}"

@@ -61,7 +61,8 @@ class Strangers:
     def __init__(self, run: Any, matcher: Matcher):
         draw = seeded(run.seed, SALT)
         rows = draw.choice(run.rows, min(POOL, len(run.rows)), replace=False)
-        self.owner = torch.from_numpy(run.pairs.picture[rows].astype(np.int64)).to(run.device)
+        owner = run.pairs.picture[rows].astype(np.int64)
+        self.owner, self.step = (torch.from_numpy(part).to(run.device) for part in (owner, steps_to_another(owner)))
         self.matcher, self.count = matcher, len(rows)
         matcher.eval()
         with torch.no_grad(), torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
@@ -70,10 +71,14 @@ class Strangers:
         self.bf16 = run.precision == "bf16"
 
     def of(self, batch: Batch) -> Tensor:
-        """(P,) the place in the pool of each row's stranger: always the same one, never a sibling."""
+        """(P,) the place in the pool of each row's stranger: always the same one, never a sibling.
+
+        Where the pool has one picture only there is no stranger: the row then meets a caption of its own picture, its
+        wrong double scores like a right pair, and nothing can be told apart.
+        """
         own = batch.sides[IMAGE].id[batch.positive[:, 0]]
         first = (batch.row * 7919) % self.count
-        return torch.where(self.owner[first] == own, (first + 1) % self.count, first)
+        return torch.where(self.owner[first] == own, (first + self.step[first]) % self.count, first)
 
     def scores(self, embeddings: dict[str, Embeddings], batch: Batch) -> tuple[Tensor, Tensor]:
         """(P,) each pair's picture with its wrong caption, and its caption with its wrong picture."""
@@ -82,6 +87,12 @@ class Strangers:
             texts = self.matcher.score_pairs(embeddings[IMAGE].take(link[:, 0]), self.texts.take(place))
             images = self.matcher.score_pairs(self.images.take(place), embeddings[TEXT].take(link[:, 1]))
         return texts.float(), images.float()
+
+
+def steps_to_another(owner: np.ndarray) -> np.ndarray:
+    """(n,) from each place, how far on the next one of another owner is, round and round; 0 where there is none."""
+    places = np.arange(len(owner))
+    return (owner[(places[:, None] + places) % len(owner)] != owner[:, None]).argmax(1)
 
 
 @torch.no_grad()

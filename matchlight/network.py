@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from matchlight import processes
+from matchlight import checkpoints, processes
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Items, Matcher, Objective, Recipe, Scores
 from matchlight.optimisers import AdamP, AmsGrad
 from matchlight.similarity import trim
@@ -110,6 +111,32 @@ class Network:
         for group in self.optimiser.param_groups:
             for p in group["params"]:
                 p.requires_grad_(not group.get("frozen", False))
+
+
+OBJECTIVE = "objective.safetensors"  # what a loss learnt (a caption decoder, class centres), beside the model
+
+
+def objectives_of(networks: dict[str, Network]) -> dict[str, Tensor]:
+    """Everything that the losses of these networks learnt, by network and name."""
+    learnt = {name: one.objective.state_dict() for name, one in networks.items()}
+    return {f"{name}/{key}": value for name, state in learnt.items() for key, value in state.items()}
+
+
+def objective_weights(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """What a run's losses learnt, by network; {} where they learn nothing."""
+    out: dict[str, dict[str, Tensor]] = {}
+    kept = checkpoints.load_weights(folder / OBJECTIVE) if (folder / OBJECTIVE).is_file() else {}
+    for key, value in kept.items():
+        network, _, name = key.partition("/")
+        out.setdefault(network, {})[name] = value
+    return out
+
+
+def begin_with(objective: Objective, learnt: dict[str, Tensor]) -> None:
+    """Start from what another loss learnt, as far as it fits this one."""
+    own = objective.state_dict()
+    fits = {name: value for name, value in learnt.items() if name in own and own[name].shape == value.shape}
+    objective.load_state_dict(own | fits)
 
 
 def whole_batch(matcher: Matcher, batch: Batch) -> tuple[dict[str, Embeddings], Batch]:

@@ -21,6 +21,9 @@ from matchlight.core import BadInput, Recipe
 
 ON, OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 SHARES = {"caption_dropout", "drop_regions", "drop_words", "dropout", "ema"}
+ABOVE = {"alike", "alpha", "crop", "q", "rate", "second_rate", "temperature"}  # nothing can be done with 0
+UP_TO = {"alike", "crop", "q", "threshold"}  # 1 at most
+SIGNED = {"log_sigma", "shift"}  # other numbers: 0 at least
 LEAST = {"batch": 2, "drop_epoch": 0, "freeze_epochs": 0, "saf_epochs": 0, "warm": 0}  # other whole numbers: 1
 WORDS = {"select": ("best", "noisy", "last"), "siblings": ("masked", "negatives")}
 
@@ -61,6 +64,8 @@ class Method:
     over: str | None = None  # the argument that names the method this one is built on: its arguments are taken too
     base: Method | None = None  # that method, once it is known (`grounded`)
     sets: dict[str, dict[str, Any]] = field(default_factory=dict)  # by method below: other defaults for its arguments
+    decides: tuple[str, ...] = ()  # arguments that mean the same to the method below, which is told or has no say
+    lasts: str = "epochs"  # the argument that says how long the method below trains
     begun: dict[str, Any] = field(default_factory=dict)  # settings of a run that starts from another's weights
     reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = (
         None  # authors' checkpoint -> ours, per network
@@ -70,7 +75,7 @@ class Method:
     def defaults(self) -> dict[str, Any]:
         """Argument names with the paper's values."""
         below = self._ground()
-        return (below.defaults | self.sets.get(below.name, {}) if below else {}) | self.own
+        return (self.lifted(below, below.defaults | self.sets.get(below.name, {})) if below else {}) | self.own
 
     @property
     def own(self) -> dict[str, Any]:
@@ -83,7 +88,12 @@ class Method:
         """Argument names with their declared types."""
         below = self._ground()
         build = self.build.func if isinstance(self.build, partial) else self.build
-        return (below.types if below else {}) | typing.get_type_hints(build)
+        return (self.lifted(below, below.types) if below else {}) | typing.get_type_hints(build)
+
+    def lifted(self, below: Method, settings: dict[str, Any]) -> dict[str, Any]:
+        """Settings of the method below under the names they have here: `dive.alpha` beside an alpha of our own."""
+        taken = self.own.keys() - set(self.decides)
+        return {f"{below.name}.{name}" if name in taken else name: value for name, value in settings.items()}
 
     def _ground(self) -> Method | None:
         return self.base or (method(self.own[self.over]) if self.over else None)
@@ -134,11 +144,31 @@ def grounded(chosen: Method, given: dict[str, Any]) -> Method:
         return chosen
     below = method(str(given.get(chosen.over, chosen.own[chosen.over])))
     if below.over is not None or "pairs" not in below.needs:
-        raise BadInput(f"{chosen.over}={below.name}: {chosen.name} is built on a method that learns from pairs alone")
-    known = {*below.defaults, *chosen.own}
-    presets = {**below.presets, **{name: _known(preset, known) for name, preset in chosen.presets.items()}}
-    small = {**below.small, **_known(chosen.small, known)}
+        raise BadInput(f"{chosen.over}={below.name}: {chosen.name} is built on one of {', '.join(grounds())}")
+    known = {*chosen.lifted(below, below.defaults), *chosen.own}
+    presets = {name: _raised(chosen, below, preset) for name, preset in below.presets.items()}
+    for name, preset in chosen.presets.items():
+        presets[name] = presets.get(name, {}) | _known(preset, known)
+    small = chosen.lifted(below, below.small) | _known(chosen.small, known)
     return replace(chosen, base=below, small=small, presets=presets, pooled=below.pooled)
+
+
+def grounds() -> list[str]:
+    """Methods that others can be built on: they learn from pairs and are built on nothing themselves."""
+    from matchlight.methods import RECIPES
+
+    return [one.name for one in RECIPES.values() if one.over is None and "pairs" in one.needs]
+
+
+def lowered(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What was given for the method below, under its own names."""
+    return {key.removeprefix(f"{name}."): value for key, value in settings.items()}
+
+
+def _raised(chosen: Method, below: Method, preset: dict[str, Any]) -> dict[str, Any]:
+    """A preset of the method below for what is built on it; its length is that of its own part."""
+    lifted = chosen.lifted(below, preset)
+    return {chosen.lasts if name == "epochs" else name: value for name, value in lifted.items()}
 
 
 def _known(settings: dict[str, Any], names: set[str]) -> dict[str, Any]:
@@ -183,8 +213,17 @@ def check_range(name: str, value: Any) -> None:
         raise BadInput(f"{name}={value}: {name} must be a finite number")
     elif name in SHARES and not 0 <= value < 1:
         raise BadInput(f"{name}={value}: {name} must be from 0 to below 1")
-    elif name == "rate" and value <= 0:
+    else:
+        _check_bounds(name, name.rpartition(".")[2], value)
+
+
+def _check_bounds(name: str, plain: str, value: float) -> None:
+    if plain in ABOVE and value <= 0:
         raise BadInput(f"{name}={value}: {name} must be above 0")
+    if plain not in SIGNED and value < 0:
+        raise BadInput(f"{name}={value}: {name} must be at least 0")
+    if plain in UP_TO and value > 1:
+        raise BadInput(f"{name}={value}: {name} must be at most 1")
 
 
 def parse(words: list[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from matchlight import checkpoints, processes
 from matchlight.console import say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
+from matchlight.network import begin_with, objective_weights
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
 from matchlight.recipes import Method, arguments, grounded, method, spelled
@@ -120,8 +122,9 @@ def _blank(recipe: Recipe) -> Matcher:
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """Changes when captions, pairing or splits do: what a resumed run must agree on."""
+    """Changes when captions, pictures' names, pairing or splits do: what a resumed run must agree on."""
     digest = hashlib.sha256()
+    digest.update("\0".join(map(str, pairs.names)).encode("utf-8", "replace") + b"\0\0")
     for caption in pairs.captions:
         digest.update(caption.encode("utf-8", "replace") + b"\0")
     digest.update(np.ascontiguousarray(pairs.picture).tobytes())
@@ -129,6 +132,29 @@ def fingerprint(pairs: Pairs) -> str:
     if pairs.labels is not None:
         digest.update(pairs.labels.image.tobytes() + pairs.labels.text.tobytes())
     return digest.hexdigest()[:16]
+
+
+def marks(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+    """(n,) a number for each (picture, caption): the same pair has the same one in any version of the data."""
+    said = (f"{pairs.names[pairs.picture[row]]}\0{pairs.captions[row]}" for row in rows.tolist())
+    kept = (hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in said)
+    return np.frombuffer(b"".join(kept), dtype="<u8").copy()
+
+
+def _seen(pairs: Pairs, start: Run | None) -> np.ndarray:
+    """Marks of all pairs that a new run learns from, and of those its weights have learnt from before."""
+    before = start.folder / "seen.npy" if start is not None else None
+    old = np.load(before, allow_pickle=False) if before is not None and before.is_file() else np.zeros(0, "<u8")
+    return np.union1d(marks(pairs, pairs.rows("train")), old)
+
+
+def trained_on(run: Run, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+    """(n,) bool: which of these pairs the run learnt from, also where the data have changed since."""
+    path = run.folder / "seen.npy"
+    if path.is_file():
+        return np.isin(marks(pairs, rows), np.load(path, allow_pickle=False))
+    same = run.info.get("data", {}).get("fingerprint") == fingerprint(pairs)  # imported: learnt from nothing here
+    return np.isin(rows, pairs.rows("train")) if same and "train" in pairs.split_names else np.zeros(len(rows), bool)
 
 
 def pick_precision(name: str, device: torch.device) -> str:
@@ -211,6 +237,7 @@ def alone(folder: Path) -> Iterator[None]:
 def _borrow(trainer: Trainer, source: Run) -> None:
     """Start every network from another run's weights."""
     members = list(getattr(source.matcher, "members", [source.matcher]))
+    learnt = list(objective_weights(source.folder).values())
     for k, network in enumerate(trainer.networks.values()):
         state = members[k % len(members)].state_dict()
         try:
@@ -220,6 +247,8 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}") from None
         if network.average is not None:
             network.average.load_state_dict(state)
+        if learnt:
+            begin_with(network.objective, learnt[k % len(learnt)])
 
 
 def train(
@@ -238,6 +267,7 @@ def train(
 ) -> Run:
     """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
     name, overrides = spelled(name, overrides)
+    overrides = above(method(name), overrides, start)
     chosen = grounded(method(name), overrides)
     where = start_processes(pick_device(device))
     precision = pick_precision(precision, where)
@@ -274,6 +304,7 @@ def train(
             _check_free(folder, resume=resume)
             _claim(folder, info)
             _keep_words(folder, inputs, pairs)
+            checkpoints.write_array(folder / "seen.npy", _seen(pairs, start))
             passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
             say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
         processes.barrier()
@@ -281,6 +312,18 @@ def train(
             trainer.resume()
         trainer.fit()
     return Run.load(folder, device=where.type)
+
+
+def above(chosen: Method, given: dict[str, Any], start: Run | None) -> dict[str, Any]:
+    """What a method that begins with another run's weights is built on: that run's method, and no other's."""
+    if start is None or chosen.over is None or isinstance(chosen.build, partial):
+        return given
+    below = start.info["arguments"].get(method(start.method).over or "", start.method)
+    named = given.get(chosen.over, below)
+    if named != below:
+        what = f"--from {start.folder}: a run of {below}, and {chosen.over}={named} was asked for"
+        raise BadInput(f"{what}; leave {chosen.over} out, or name a run of {named}")
+    return {**given, chosen.over: below}
 
 
 def check_needs(chosen: Method, pairs: Pairs) -> None:

@@ -19,7 +19,7 @@ from matchlight.batches import ahead, collate, fewest, plan, seeded
 from matchlight.console import progress, say
 from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
 from matchlight.encode import encode_both, predicted
-from matchlight.network import Network, score_batch, whole_batch
+from matchlight.network import OBJECTIVE, Network, objectives_of, score_batch, whole_batch
 from matchlight.objectives import evidence
 from matchlight.prepare import Inputs
 from matchlight.protocols import evaluate_scores
@@ -217,6 +217,8 @@ class Trainer:
             self.waited = 0
             if self.chief:
                 checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict(), by=self.writer)
+                if learnt := objectives_of(self.networks):
+                    checkpoints.save_weights(self.folder / OBJECTIVE, learnt, by=self.writer)
         else:
             self.waited += 1
         return report

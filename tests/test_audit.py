@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from audited import made_up, named
+from audited import NAMES, made_up, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
@@ -13,11 +17,13 @@ from tiny import Arrays, tiny_pairs
 
 from matchlight.auditing import company, mixture
 from matchlight.auditing.asking import _answers, gallery_of
+from matchlight.auditing.by_run import by_memory, early, run_columns, trained_here
 from matchlight.auditing.folds import divide, look_alikes
 from matchlight.auditing.partners import alternatives
 from matchlight.auditing.signals import Options, fold_count
 from matchlight.auditing.verdict import best, judge, weighed
-from matchlight.core import BadInput
+from matchlight.core import IMAGE, BadInput
+from matchlight.judging import Strangers, steps_to_another
 from matchlight.pairs import Pairs
 
 # ---- folds -----------------------------------------------------------------------------------------------------------
@@ -279,6 +285,107 @@ def test_pairs_that_a_run_did_not_measure_are_judged_as_without_it():
     assert np.isfinite(judge(found | run).score).all()
     run["run_measured"][:] = np.nan
     np.testing.assert_array_equal(judge(found | run).score, judge(found).score)
+
+
+# ---- a run that was trained on some of the pairs ---------------------------------------------------------------------
+
+
+def remembered(bad: np.ndarray, trained: np.ndarray | bool) -> dict[str, np.ndarray]:
+    """Answers of a run that learnt its pairs by heart: wrong ones look nearly right, manufactured ones hopeless."""
+    rng = np.random.default_rng(7)
+    found = {"run_trained_here": np.asarray(trained)}
+    for end, level in (("", np.where(bad & trained, 4.0, 5.0)), ("_wrong", np.full(len(bad), -5.0))):
+        values = {name: level + rng.normal(size=len(bad)) for name in NAMES}
+        for way in ("i2t", "t2i"):
+            values[way] = 8.0 - values[way]
+            values[f"{way}_rank"] = 1 / (1 + np.exp(values[f"{way}_rank"]))
+        found |= {f"run_{name}{end}": value for name, value in values.items()}
+    return found
+
+
+def test_one_answer_for_all_pairs_reads_like_one_for_each():
+    found, bad = made_up(noise=0.3)
+    for trained in (True, False):
+        one, each = remembered(bad, trained), remembered(bad, np.full(len(bad), trained))
+        np.testing.assert_array_equal(judge(found | one).score, judge(found | each).score)
+        assert judge(found | one).notes == []
+
+
+def test_a_run_that_knows_all_pairs_but_one_is_no_stranger():
+    found, bad = made_up(noise=0.3, apart=1.5)
+    trained = np.ones(len(bad), dtype=bool)
+    every, most = judge(found | remembered(bad, trained)), judge(found | remembered(bad, np.arange(len(bad)) > 0))
+    assert most.noise == pytest.approx(every.noise, abs=0.01) and "run_z_i2t" not in most.used
+    assert roc_auc_score(bad, -most.score) == pytest.approx(roc_auc_score(bad, -every.score), abs=0.01)
+    assert most.notes == [
+        f"the run was trained on {len(bad) - 1} of the {len(bad)} pairs and is heard about these alone"
+    ]
+
+
+def test_pairs_that_a_run_was_not_trained_on_do_without_it():
+    found, bad = made_up(noise=0.3)
+    trained = np.arange(len(bad)) % 2 == 0
+    more = by_memory(found | remembered(bad, trained), np.where(bad, -3.0, 3.0), 0.3)
+    assert (more[~trained] == 0).all() and more[trained & bad].mean() < 0 < more[trained & ~bad].mean()
+    strange = found | remembered(bad, False)
+    assert not run_columns(strange) and not trained_here(strange).any() and "run_z_i2t" in judge(strange).used
+
+
+def test_a_mean_over_the_epochs_that_know_a_pair_on_a_hand_worked_case():
+    history = np.full((5, 3), np.nan)
+    history[:, 0], history[[2, 4], 1] = [9, 9, 6, 4, 2], [7, 3]  # the first two epochs are left out
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        means = early(history)
+    assert means[:2] == pytest.approx([4, 5]) and np.isnan(means[2])
+
+
+def test_wrong_pairs_are_heard_though_a_run_left_them_out_for_some_epochs():
+    found, bad = made_up(noise=0.3, apart=1.0)
+    rng = np.random.default_rng(5)
+    history = np.where(bad, 5.0, 2.0) + rng.normal(size=(8, len(bad)))
+    history[3:6, bad] = np.nan  # as NCR leaves out what it takes for wrong
+    with_gaps, without = judge(found | {"run_history": history}), judge(found)
+    assert 1 - roc_auc_score(bad, -with_gaps.score) < 0.7 * (1 - roc_auc_score(bad, -without.score))
+    history[:, ::3] = np.nan
+    known = {"run_history": history} | remembered(bad, True)
+    more = by_memory(found | known, np.where(bad, -3.0, 3.0), 0.3)
+    assert more[::3][bad[::3]].mean() < 0 < more[::3][~bad[::3]].mean()  # by what it answers, losses or no losses
+
+
+def test_a_column_that_nobody_has_is_not_listed():
+    found, bad = made_up(noise=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        used = judge(found | {"run_history": np.full((6, len(bad)), np.nan)}).used
+    assert "run_training" not in used and "training" in used
+
+
+# ---- pairs that a run made wrong on purpose --------------------------------------------------------------------------
+
+
+def test_the_next_of_another_owner_on_a_hand_worked_case():
+    assert steps_to_another(np.array([1, 1, 1, 2, 3, 1])).tolist() == [3, 2, 1, 1, 1, 4]
+    assert steps_to_another(np.array([5, 5])).tolist() == [0, 0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(pictures=st.integers(2, 5), captions=st.integers(1, 30), seed=st.integers(0, 99))
+def test_a_stranger_is_never_a_sibling_however_few_the_pictures(pictures, captions, seed):
+    pairs = named(pictures, captions)
+    rows, items = np.arange(len(pairs)), SimpleNamespace(to=lambda device: None)
+    table = SimpleNamespace(items=lambda side, places: items)
+    matcher: Any = SimpleNamespace(eval=lambda: None, embed=lambda side, items: None)
+    run = SimpleNamespace(seed=seed, rows=rows, pairs=pairs, device=torch.device("cpu"), precision="fp32", table=table)
+    own = torch.from_numpy(pairs.picture)
+    link = torch.stack([own, torch.from_numpy(rows)], 1)
+    sides = {IMAGE: SimpleNamespace(id=torch.arange(pictures))}
+    batch: Any = SimpleNamespace(row=torch.from_numpy(rows), sides=sides, positive=link)
+    strangers = Strangers(run, matcher)
+    assert (strangers.owner[strangers.of(batch)] != own).all()
+
+
+# ---- how many folds --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

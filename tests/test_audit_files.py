@@ -80,8 +80,7 @@ def summary(pairs: Pairs, found: Findings) -> dict:
     }
 
 
-@pytest.fixture
-def audited(tmp_path: Path) -> tuple[Path, Pairs]:
+def small_audit(tmp_path: Path) -> tuple[Path, Pairs]:
     """A data set of four pictures whose rows 1 and 4 are suspect (row 1 fits picture 3), and its audit's folder."""
     pairs = folder_of_pictures(tmp_path / "data", [["one", "two"], ["three"], ["=SUM(A1)", "five"], ["six"]])
     found = findings(6, bad={1: 3, 4: None})
@@ -90,6 +89,11 @@ def audited(tmp_path: Path) -> tuple[Path, Pairs]:
     tables.write_pairs(folder / "pairs.csv", pairs, found)
     write_json(folder / "summary.json", summary(pairs, found))
     return folder, pairs
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> tuple[Path, Pairs]:
+    return small_audit(tmp_path)
 
 
 # ---- reasons and suggestions -----------------------------------------------------------------------------------------
@@ -274,7 +278,7 @@ def test_a_person_s_decisions_come_before_the_audit_s(audited, tmp_path, kind):
     ("text", "told"),
     [
         ('{"decisions": [{"row": 99, "decision": "accept"}]}', "row 99; the data has rows 0 to 5"),
-        ("row,decision\n1,maybe\n", "'maybe'; accept or reject"),
+        ("row,decision\n1,maybe\n", "'maybe'; accept, reject or rematch"),
         ("row,decision\nx,accept\n", "line 2"),
         ("{", "not a list of decisions"),
         ("hello", "no columns row and decision"),

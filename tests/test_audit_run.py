@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
 from tiny import tiny_pairs
 
 import matchlight as ml
@@ -150,6 +153,40 @@ def test_an_audit_that_is_done_is_not_done_again_and_another_is_refused(audited,
         ml.audit(None, clean, found.folder, **OPTIONS)
 
 
+def test_a_refused_audit_does_not_stand_in_the_way_of_the_corrected_one(tmp_path):
+    pairs, out = tiny_pairs(60, 2, held=8), tmp_path / "audit"
+    asked = {"quick": False, "captions": "words"}
+    with pytest.raises(BadInput, match="at least 10 pictures"):
+        ml.audit(None, pairs, out, split="val", **asked)
+    assert not out.exists()
+    out.mkdir()
+    with pytest.raises(BadInput, match="at least 10 pictures"):
+        ml.audit(None, pairs, out, split="val", **asked)
+    assert list(out.iterdir()) == []  # a folder that was there stays
+    assert ml.audit(None, pairs, out, **asked).summary["pairs"] == 88
+
+
+def test_what_was_kept_before_stays_when_going_on_is_refused(clean, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    def refuse(*args):
+        raise BadInput("gone")
+
+    for act, error in ((stop, KeyboardInterrupt), (refuse, BadInput)):
+        monkeypatch.setattr(signals, "_gather", act)
+        with pytest.raises(error):
+            gather(None, clean, tmp_path / "audit", Options(**OPTIONS))
+        assert {path.name for path in (tmp_path / "audit").iterdir()} == {"settings.json", "work"}
+
+
+def test_what_a_run_cannot_read_is_told_before_anything_is_trained(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "train_fold", lambda *args, **named: pytest.fail("trained"))
+    with pytest.raises(BadInput, match="features each"):
+        ml.audit(run, tiny_pairs(60, 2, dim=7, held=0), tmp_path / "audit", **OPTIONS)
+    assert not (tmp_path / "audit").exists()
+
+
 def test_a_folder_with_other_things_in_it_is_refused(clean, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="not empty and not an audit"):
@@ -173,10 +210,54 @@ def test_a_run_alone_is_asked_without_training_anything(run, broken, tmp_path, m
     assert {"run_training", "run_loss"} <= set(found.summary["signals"]) and "loss" not in found.summary["signals"]
 
 
+ALONE = {"quick": False, "folds": 3, "captions": "words"}
+
+
 def test_a_run_of_other_data_answers_as_a_stranger(run, clean, tmp_path):
-    found = gather(run, clean, tmp_path / "audit", Options(quick=False, folds=3, captions="words"))
-    assert not found["run_trained_here"] and "run_history" not in found
-    assert "run_loss" in judge(found).used
+    other = replace(clean, names=[f"other-{name}" for name in clean.names])
+    found = gather(run, other, tmp_path / "audit", Options(**ALONE))
+    assert not found["run_trained_here"].any() and "run_history" not in found
+    assert {"run_loss", "run_z_i2t"} <= set(judge(found).used)
+
+
+def test_a_run_knows_its_pairs_though_one_caption_has_changed_since(run, broken, tmp_path):
+    pairs, truth = broken
+    changed = replace(pairs, captions=[*pairs.captions[:-1], pairs.captions[-1] + " indeed"])
+    found = gather(run, changed, tmp_path / "audit", Options(**ALONE))
+    assert found["run_trained_here"].tolist() == [True] * (len(pairs) - 1) + [False]
+    assert "run_history" not in found  # kept by row of another table
+    verdict = judge(found)
+    assert "run_loss" in verdict.used and "run_z_i2t" not in verdict.used
+    bad = ~truth.clean(found["rows"])
+    assert roc_auc_score(bad, -verdict.score) > 0.9 and verdict.noise > 0.1
+
+
+def test_a_run_answers_as_a_stranger_about_a_split_it_was_not_trained_on(tmp_path):
+    pairs = mismatch(tiny_pairs(80, 2, held=20), ratio=0.25, seed=3)[0]
+    run = ml.train("vse_infty", pairs, tmp_path / "run", preset="dual", loss="gce", **(TINY | {"epochs": 2}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = ml.audit(run, pairs, tmp_path / "val", split="val", **ALONE)
+        every = ml.audit(run, pairs, tmp_path / "all", split="all", **ALONE)
+    assert {"run_loss", "run_z_i2t"} <= set(found.summary["signals"]) and not found.summary["notes"]
+    assert "run_training" not in found.summary["signals"]
+    assert {"run_loss", "run_training"} <= set(every.summary["signals"])
+    assert every.summary["notes"] == ["the run was trained on 80 of the 160 pairs and is heard about these alone"]
+
+
+def test_an_audit_knows_which_run_it_heard(run, broken, tmp_path):
+    for _ in range(2):  # the same run is welcome again
+        ml.audit(run, broken[0], tmp_path / "audit", **ALONE)
+    given = {"preset": "dual", "loss": "gce", "select": "last", **TINY}
+    another = ml.train("vse_infty", broken[0], tmp_path / "run", **(given | {"epochs": 1}))
+    with pytest.raises(BadInput, match=r"holds another audit \(run differ"):
+        ml.audit(another, broken[0], tmp_path / "audit", **ALONE)
+
+
+def test_the_same_run_with_other_weights_is_another(run, broken, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"trained further")
+    told, other = (signals.settings(one, broken[0], Options())["run"] for one in (run, replace(run, folder=tmp_path)))
+    assert {name for name in told if told[name] != other[name]} == {"model"}
 
 
 def test_what_a_run_measured_while_it_trained_is_read_and_used(broken, tmp_path):

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from matchlight import formats, mining
+from matchlight import checkpoints, formats, mining
 from matchlight.batches import Table
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Ensemble, Items, Matcher
 from matchlight.encode import encode_both
 from matchlight.methods import RECIPES
-from matchlight.mining import Candidates, chunks, load, mine, mine_into, read_released, search
+from matchlight.mining import chunks, load, load_for, mine, mine_into, search
 from matchlight.mining.best import Best, in_order
-from matchlight.mining.candidates import load_for, moved_up, places
-from matchlight.mining.filters import filtered, suspects, tfidf
+from matchlight.mining.candidates import moved_up, places
 from matchlight.pairs import Pairs
 from matchlight.prepare import prepare
 from matchlight.runs import fingerprint, train
@@ -105,11 +104,51 @@ def test_equal_scores_are_ordered_by_place() -> None:
     assert as_lists(found.texts) == [[c for c in range(8) if c // 2 != i] for i in range(4)]
 
 
-def test_scores_that_are_no_numbers_are_refused() -> None:
+@pytest.mark.parametrize("coarse", [None, 2])
+@pytest.mark.parametrize("bad", [1, 4])
+def test_scores_that_are_no_numbers_are_refused(bad: int, coarse: int | None) -> None:
     pairs = tiny_pairs(4, 1, held=0)
-    matcher = given_matcher(np.full((4, 2), np.nan, np.float32), np.ones((4, 2), np.float32))
+    images = np.ones((4, 2), np.float32)
+    images[:bad] = np.nan
+    matcher = given_matcher(images, np.ones((4, 2), np.float32)).train()
     with pytest.raises(BadInput, match="no numbers"):
-        mine(matcher, table_of(pairs), np.arange(4), top=2, images=2)
+        mine(matcher, table_of(pairs), np.arange(4), top=2, images=2, coarse=coarse)
+    assert matcher.training  # left as it was found
+
+
+def test_exact_scores_that_are_no_numbers_are_refused_behind_good_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = tiny_pairs(4, 1, held=0)
+    matcher, _ = random_matcher(pairs)
+    monkeypatch.setattr(matcher, "score_pairs", lambda images, texts: torch.full((len(images),), float("nan")))
+    with pytest.raises(BadInput, match="no numbers"):
+        mine(matcher, table_of(pairs), np.arange(4), top=2, images=2, coarse=2)
+
+
+def test_lists_are_as_wide_as_the_longest_and_padding_is_not_counted() -> None:
+    pairs = tiny_pairs(4, 2, held=0)
+    matcher, _ = random_matcher(pairs)
+    found = mine(matcher, table_of(pairs), np.arange(8), top=50, images=50)
+    assert found.texts.shape == (4, 6) and found.images.shape == (8, 3) and found.depth == (6, 3)
+    bare = found.without(np.ones((4, 6), bool), found.images != 2)
+    assert bare.depth == (0, 1) and bare.texts.shape == (4, 6) and bare.trimmed().texts.shape == (4, 1)
+
+
+def test_many_pairs_of_a_costly_similarity_are_worth_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tiny_pairs(6, 2, held=0, regions=30)
+    costly, table, _ = scan_matcher(pairs)
+    cheap, _ = random_matcher(pairs)
+    settings = {"top": 2, "images": 2, "quiet": False}
+    mine(costly, table, np.arange(12), **settings)
+    assert "coarse" not in capsys.readouterr().err
+    monkeypatch.setattr(mining.coarse, "MANY", 71)  # there are 72
+    mine(cheap, table_of(pairs), np.arange(12), **settings)
+    mine(costly, table, np.arange(12), **{**settings, "quiet": True})
+    mine(costly, table, np.arange(12), coarse=2, **settings)
+    assert "coarse" not in capsys.readouterr().err
+    mine(costly, table, np.arange(12), **settings)
+    assert "billion pairs to score" in capsys.readouterr().err
 
 
 @settings(deadline=None, max_examples=20)
@@ -229,6 +268,41 @@ def test_a_finished_folder_is_read_and_another_search_is_refused(tmp_path: Path)
         mine_into(tmp_path / "d", matcher, table_of(pairs), np.arange(16), top=6, quiet=True)
 
 
+@pytest.mark.parametrize("stage", [None, 3])
+def test_a_half_done_search_with_other_settings_is_refused_and_kept(
+    stage: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = tiny_pairs(14, 2, held=0)
+    matcher, table, _ = scan_matcher(pairs)
+    options = {"top": 6, "coarse": stage, "memory": 12_000, "quiet": True}
+    monkeypatch.setattr(search, "SAVE_SECONDS", 0.0)
+
+    def saved(path: Path, tree: dict, original=checkpoints.save_tree) -> None:
+        original(path, tree)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "save_tree", saved)
+        mine_into(tmp_path, matcher, table, np.arange(28), **options)
+    left = (tmp_path / mining.PROGRESS).read_bytes()
+    for other, told in (({"top": 7}, "top, images"), ({"coarse": 2}, "coarse")):
+        with pytest.raises(BadInput, match=rf"half-done search with other settings \({told} differ\)"):
+            mine_into(tmp_path, matcher, table, np.arange(28), **{**options, **other})
+    assert (tmp_path / mining.PROGRESS).read_bytes() == left
+    found, _ = mine_into(tmp_path, matcher, table, np.arange(28), **options)  # the same goes on
+    assert found.depth == (6, 3)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{"])
+def test_an_about_that_is_no_object_is_told_in_one_line(text: str, tmp_path: Path) -> None:
+    pairs = tiny_pairs(4, 2, held=0)
+    naive.every_other(pairs, np.arange(8)).save(tmp_path, {"data": fingerprint(pairs)})
+    assert load_for(tmp_path, pairs, data=fingerprint(pairs)).depth == (6, 3)
+    (tmp_path / "about.json").write_text(text)
+    with pytest.raises(BadInput, match="about.json: not"):
+        load_for(tmp_path, pairs, data=fingerprint(pairs))
+
+
 def test_lists_of_other_data_are_refused(tmp_path: Path) -> None:
     pairs, other = tiny_pairs(8, 2, held=0), tiny_pairs(8, 2, held=0, seed=1)
     matcher, _ = random_matcher(pairs)
@@ -255,26 +329,6 @@ def test_entries_move_up_in_their_old_order() -> None:
     assert places(np.array([4, 2, 9]), np.array([9, 3, 4])).tolist() == [2, -1, 0]
 
 
-# ---- the authors' files ----------------------------------------------------------------------------------------------
-
-
-def test_the_authors_files_count_inside_the_training_split(tmp_path: Path) -> None:
-    pairs = tiny_pairs(8, 2, held=2)
-    np.save(tmp_path / "i2t_f30k.npy", np.array([[7, 2], [0, 5], [1, 1], [0, 0]], np.int32))
-    np.save(tmp_path / "t2i_f30k.npy", np.tile(np.array([[3, 1]], np.int32), (8, 1)))
-    found = read_released(tmp_path, pairs)
-    assert found.texts.tolist()[0] == [7, 2] and found.images.tolist()[0] == [3, 1]
-    moved = Pairs(
-        names=pairs.names, captions=pairs.captions, picture=pairs.picture, splits=pairs.splits[::-1].copy()
-    )  # the training split stands last
-    assert read_released(tmp_path, moved).texts.tolist()[0] == [15, 10]
-    np.save(tmp_path / "t2i_f30k.npy", np.tile(np.array([[9, 1]], np.int32), (8, 1)))
-    with pytest.raises(BadInput, match="place 9 of 4"):
-        read_released(tmp_path, pairs)
-    with pytest.raises(BadInput, match="i2t_"):
-        read_released(tmp_path / "nowhere", pairs)
-
-
 def test_the_lists_are_the_authors_lists(parity: Path) -> None:
     file = np.load(parity / "losses" / "aoq_candidates.npz")
     images, texts = file["img_emb"], file["cap_emb"]
@@ -285,53 +339,6 @@ def test_the_lists_are_the_authors_lists(parity: Path) -> None:
         mine_, recorded = (np.take_along_axis(scores, lists, 1) for lists in (ours, theirs))
         np.testing.assert_allclose(mine_, recorded, atol=2e-3)  # they rank in half precision: near ties may swap
         assert (ours == theirs).mean() > 0.9
-
-
-# ---- what is likely no negative --------------------------------------------------------------------------------------
-
-
-def words(*captions: str, each: int = 1, **more: object) -> Pairs:
-    count = len(captions) // each
-    picture = np.repeat(np.arange(count), each)
-    return Pairs([str(i) for i in range(count)], list(captions), picture, np.full(count, "train"), **more)  # type: ignore[arg-type]
-
-
-def test_captions_that_all_but_repeat_ones_own_are_struck_out() -> None:
-    pairs = words("a red ball", "one dog", "a red ball", "two cats", "the red ball", "a green kite", each=2)
-    lists = naive.every_other(pairs, np.arange(6))
-    found = filtered(lists, pairs, kind="captions", alike=0.9)
-    assert as_lists(found.texts) == [[3, 4, 5], [1, 4, 5], [0, 1, 2, 3]]
-    assert as_lists(found.images) == [[2], [1, 2], [2], [0, 2], [0, 1], [0, 1]]
-    assert np.allclose(tfidf(["x y", "x y"]).multiply(tfidf(["x y", "x y"])).sum(1), 1)
-
-
-def test_pairs_known_to_fit_are_struck_out() -> None:
-    from scipy.sparse import csr_matrix
-
-    fits = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1]], bool)  # captions x pictures: caption 0 fits picture 2 too
-    pairs = words("p", "q", "r", relevance=csr_matrix(fits))
-    found = filtered(naive.every_other(pairs, np.arange(3)), pairs, kind="relevance")
-    assert as_lists(found.texts) == [[1], [0, 2], [1]] and as_lists(found.images) == [[1], [0, 2], [1]]
-    with pytest.raises(BadInput, match="relevance file"):
-        filtered(naive.every_other(words("p", "q"), np.arange(2)), words("p", "q"), kind="relevance")
-
-
-def test_what_an_audit_doubts_is_struck_out(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_text(
-        "row,image,caption,score,suspect,reason\n0,a,p,0.1,true,\n1,b,q,0.9,false,\n2,c,r,0.2,1,\n3,c,s,0.8,0,\n"
-    )
-    assert suspects(tmp_path, 4).tolist() == [0, 2]
-    pairs = Pairs(["a", "b", "c"], ["p", "q", "r", "s"], np.array([0, 1, 2, 2]), np.full(3, "train"))
-    lists = Candidates(
-        np.arange(3), np.arange(4), np.array([[1, 2, 3], [0, 2, 3], [0, 1, -1]]), np.tile([0, 1, 2], (4, 1))
-    )
-    found = filtered(lists, pairs, kind="scores", audit=tmp_path / "pairs.csv")
-    assert as_lists(found.texts) == [[1, 3], [3], [1]] and as_lists(found.images) == [[1, 2]] * 4
-    with pytest.raises(BadInput, match="row 2"):
-        suspects(tmp_path, 1)
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadInput, match="row and suspect"):
-        suspects(tmp_path / "other.csv", 4)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

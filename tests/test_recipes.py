@@ -32,11 +32,44 @@ def test_a_value_of_the_wrong_type_is_refused(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("epochs=0", "at least 1"), ("batch=1", "at least 2"), ("dim=-4", "at least 1"), ("select=worst", "noisy")],
-)
+    [
+        ("epochs=0", "at least 1"), ("batch=1", "at least 2"), ("dim=-4", "at least 1"), ("select=worst", "noisy"),
+        ("rate=0", "above 0"), ("margin=-0.1", "at least 0"), ("rate=nan", "finite"),
+    ],
+)  # fmt: skip
 def test_a_value_that_nothing_can_be_trained_with_is_refused(word: str, hint: str) -> None:
     with pytest.raises(BadInput, match=hint):
         arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("temperature=0", "above 0"), ("q=2", "at most 1"), ("mmd=-1", "at least 0"), ("crop=2", "at most 1")],
+)
+def test_numbers_that_mean_nothing_to_sets_are_refused(word: str, hint: str) -> None:
+    with pytest.raises(BadInput, match=hint):
+        arguments(RECIPES["dive"], dict(parse([word])), pairs=100, device="cpu")
+
+
+def test_a_name_that_two_methods_use_can_be_given_to_either() -> None:
+    given, _ = arguments(RECIPES["aoq"], {"base": "dive", "dive.alpha": "24"}, pairs=100, device="cuda")
+    assert given["alpha"] == 0.3 and given["dive.alpha"] == 24.0
+    with pytest.raises(BadInput, match="dive.alpha must be above 0"):
+        arguments(RECIPES["aoq"], {"base": "dive", "dive.alpha": "-1"}, pairs=100, device="cuda")
+    given, _ = arguments(RECIPES["ncr+"], {"scorer": "pcme", "pcme.measure": "probability"}, pairs=100, device="cuda")
+    assert given["measure"] == "gce" and given["pcme.measure"] == "probability"
+
+
+def test_presets_of_the_method_below_speak_of_it_alone() -> None:
+    asked = {"scorer": "imram", "preset": "coco"}
+    given, _ = arguments(RECIPES["ncr+"], asked, pairs=100, device="cuda")
+    assert given["imram.temperature"] == 11.0 and given["temperature"] == 0.05  # the loss keeps its own
+    given, _ = arguments(RECIPES["aoq"], {"base": "pcme", "preset": "cub"}, pairs=100, device="cuda")
+    assert given["beta"] == 1.5 and given["pcme.beta"] == RECIPES["pcme"].presets["cub"]["beta"]
+    given, _ = arguments(RECIPES["aoq"], {"base": "scan", "preset": "f30k"}, pairs=100, device="cuda")
+    assert given["first"] == RECIPES["scan"].presets["f30k"]["epochs"] and given["epochs"] == 20
+    given, _ = arguments(RECIPES["ncr"], {"scorer": "dive", "preset": "f30k"}, pairs=100, device="cuda")
+    assert given["slot_rate"] == RECIPES["dive"].presets["f30k"]["slot_rate"] and given["epochs"] == 45
 
 
 def test_auto_counts_the_steps_of_the_batches_that_were_asked_for() -> None:

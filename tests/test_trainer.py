@@ -14,7 +14,7 @@ from matchlight.core import BadInput, Phase, Recipe
 from matchlight.evaluation import split_scores
 from matchlight.methods import RECIPES
 from matchlight.prepare import prepare
-from matchlight.runs import Run, train
+from matchlight.runs import Run, fingerprint, train, trained_on
 from matchlight.text import Vocabulary
 from matchlight.trainer import Trainer
 from tests.tiny import tiny_pairs
@@ -242,3 +242,15 @@ def test_evidence_of_a_row_seen_twice_is_the_mean(tmp_path: Path) -> None:
     run.seen = [(torch.tensor([0, 3]), torch.tensor([1.0, 2.0])), (torch.tensor([3]), torch.tensor([4.0]))]
     run._remember_evidence()
     assert run.history[-1][[0, 3]].tolist() == [1.0, 3.0] and np.isnan(run.history[-1][1])
+
+
+def test_a_run_knows_the_pairs_it_was_trained_on_in_any_version_of_the_data(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    run = train("vse++", pairs, tmp_path / "run", device="cpu", preset="small", epochs=1, dim=8, word_dim=8, batch=8)
+    rows = np.arange(len(pairs))
+    learnt = np.isin(rows, pairs.rows("train"))
+    assert (trained_on(run, pairs, rows) == learnt).all()
+    changed = replace(pairs, captions=["new words", *pairs.captions[1:]])
+    assert (trained_on(run, changed, rows) == (learnt & (rows > 0))).all()
+    renamed = replace(pairs, names=[f"other {name}" for name in pairs.names])
+    assert fingerprint(renamed) != fingerprint(pairs) and not trained_on(run, renamed, rows).any()

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.chart import histogram
-from matchlight.auditing.findings import LABEL, Findings, conclude
+from matchlight.auditing.findings import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.labels import LabelVerdict, can_judge
 from matchlight.auditing.report import write_report
 from matchlight.auditing.signals import Options, gather
-from matchlight.auditing.tables import against_truth, bad_rows, write_pairs
+from matchlight.auditing.tables import against_truth, bad_rows, check_truth, write_pairs
 from matchlight.auditing.verdict import Verdict, judge
 from matchlight.checkpoints import write_json
 from matchlight.console import say
@@ -63,7 +63,7 @@ class Audit:
             "reason": str(found.reason[k]),
             "better_image": self.pairs.names[other] if other >= 0 else None,
             "better_caption": self.pairs.captions[said] if said >= 0 else None,
-            **({"label": str(found.label[k]), "likely": str(found.likely[k])} if len(found.label) else {}),
+            **({} if found.labels is None else found.labels.plain(k)),
         }
 
 
@@ -85,6 +85,8 @@ def audit(
     began = time.monotonic()
     folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
     pairs.rows(split)  # a split that is not there is told before anything slow begins
+    if truth is not None:
+        check_truth(truth, pairs)
     chosen = Options(split=split, **options)
     if pairs.text_features is not None:
         if run is not None:
@@ -95,17 +97,18 @@ def audit(
     findings = conclude(pairs, found, verdict)
     labelled = _judged_labels(pairs, found["rows"], chosen) if can_judge(pairs) else None
     if labelled is not None:
-        _add_labels(findings, pairs, found["rows"], labelled)
+        add_labels(findings, pairs, found["rows"], labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, chosen, source)
-    return _write(folder, pairs, findings, summary, chart, truth, labelled, began)
+    if labelled is not None:
+        summary["estimated_label_noise"] = round(labelled.noise, 4)
+    return _write(folder, pairs, findings, summary, chart, truth, began)
 
 
 def _labels_only(
     pairs: Pairs, folder: Path, options: Options, truth: Truth | None, source: str | Path | None, began: float
 ) -> Audit:
     """A set whose texts are vectors: only its labels can be judged."""
-    from matchlight.auditing.findings import conclude_labels
     from matchlight.auditing.signals import claim, settings
 
     if not can_judge(pairs):
@@ -117,7 +120,7 @@ def _labels_only(
     verdict = Verdict.of_labels(labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, options, source)
-    return _write(folder, pairs, findings, summary, chart, truth, labelled, began)
+    return _write(folder, pairs, findings, summary, chart, truth, began)
 
 
 def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVerdict:
@@ -126,18 +129,6 @@ def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
 
     image, text = sides_of(pairs, rows, options.device)
     return judge_labels(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
-
-
-def _add_labels(findings: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> None:
-    """Label suspects join the suspects; a pair that is mismatched anyway keeps that reason."""
-    assert pairs.labels is not None
-    names = np.array(pairs.labels.names, dtype=object)
-    place = np.searchsorted(findings.row, rows)
-    findings.label = names[pairs.labels.image[pairs.picture[findings.row]].argmax(1)]
-    findings.likely = np.full(len(findings), "", dtype=object)
-    findings.likely[place] = np.where(labelled.suspect, names[labelled.likely], "")
-    new = place[labelled.suspect & ~findings.suspect[place]]
-    findings.reason[new], findings.suspect[new] = LABEL, True
 
 
 def _summary(
@@ -168,12 +159,11 @@ def _write(
     summary: dict[str, Any],
     chart: str,
     truth: Truth | None,
-    labelled: LabelVerdict | None,
     began: float,
 ) -> Audit:
     """The three files; the page last, as it is what a person waits for."""
     if truth is not None:
-        summary |= _measured(pairs, findings, truth, labelled)
+        summary |= _measured(pairs, findings, truth)
     write_pairs(folder / "pairs.csv", pairs, findings)
     write_report(folder / "report.html", pairs, findings, summary, chart)
     summary["seconds"] = round(time.monotonic() - began, 1)
@@ -181,7 +171,8 @@ def _write(
     return Audit(folder, pairs, findings, summary)
 
 
-def _measured(pairs: Pairs, findings: Findings, truth: Truth, labelled: LabelVerdict | None) -> dict[str, Any]:
-    if isinstance(truth.moved, dict) and labelled is None:
-        raise BadInput("--truth: it is about labels, and this data set has no single label an item to audit")
-    return against_truth(findings.score, findings.suspect, bad_rows(truth, findings, pairs))
+def _measured(pairs: Pairs, findings: Findings, truth: Truth) -> dict[str, Any]:
+    """Against the truth; labels by what was thought of labels, as a pair's score knows only the suspects among them."""
+    labels = findings.labels if isinstance(truth.moved, dict) else None
+    score = findings.score if labels is None else labels.score
+    return against_truth(score, findings.suspect, bad_rows(truth, findings, pairs))

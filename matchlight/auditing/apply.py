@@ -9,20 +9,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchlight.auditing.partners_named import named_partners
-from matchlight.auditing.tables import read_pairs
+from matchlight.auditing.partners_named import Decision, named_partners
+from matchlight.auditing.tables import cell, read_pairs, row_number
 from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
+from matchlight.formats.safe import is_inside
 from matchlight.pairs import Pairs
 from matchlight.runs import fingerprint
 
 WORDS = {"accept": False, "reject": True, "keep": False, "drop": True, "rematch": True}  # the report's, the page's
+PARTS = ("decision", "image", "caption_row")
+Line = dict[str, str]
 SURE = 0.5  # a caption moves to a picture that is likelier than all others together
 
 
@@ -40,10 +45,13 @@ def apply(
     folder = Path(audit)
     summary = read_json(folder / "summary.json", "an audit's summary; `matchlight audit` writes it")
     pairs = _original(folder, summary, data)
-    lines = read_pairs(folder / "pairs.csv")
-    bad = _wrong(lines, {} if decisions is None else read_decisions(Path(decisions), len(pairs)))
-    better = _better(lines, pairs) if rematch else {}
-    pictures, captions = ({}, {}) if decisions is None else named_partners(Path(decisions), pairs)
+    _check_place(Path(out), pairs, Path(data if data is not None else summary["data"]["path"]))
+    table = folder / "pairs.csv"
+    lines = _checked(table, read_pairs(table), pairs, summary.get("split"))
+    decided = {} if decisions is None else read_decisions(Path(decisions), len(pairs))
+    bad = _wrong(lines, decided)
+    better = _better(table, lines, pairs) if rematch else {}
+    pictures, captions = named_partners(decided, pairs)
     said = pairs.with_captions_moved(*(np.array(list(one), dtype=np.int64) for one in (captions, captions.values())))
     cleaned, moved = clean(said, bad - set(captions), {**better, **pictures})
     moved += len(captions)
@@ -64,18 +72,55 @@ def _original(folder: Path, summary: dict[str, Any], data: str | Path | None) ->
     return pairs
 
 
-def _wrong(lines: list[dict[str, str]], decided: dict[int, bool]) -> set[int]:
-    found = {int(line["row"]) for line in lines if line["suspect"] == "1"}
-    return {row for row in found if decided.get(row, True)} | {row for row, bad in decided.items() if bad}
+def _check_place(out: Path, pairs: Pairs, source: Path) -> None:
+    """Refuse a copy inside the original's folder; a file of vectors is all there is of its data, not its folder."""
+    alone = source.is_file() and pairs.pictures is None
+    if not alone and is_inside(os.path.realpath(pairs.root), str(out)):
+        raise BadInput(f"{out}: inside the data folder {pairs.root}, which is never touched; give a folder outside it")
 
 
-def _better(lines: list[dict[str, str]], pairs: Pairs) -> dict[int, int]:
+def _checked(path: Path, lines: list[Line], pairs: Pairs, split: str | None) -> dict[int, Line]:
+    """Row -> its line, every row of the audited split once: a table that was cut would pass for one of good pairs."""
+    wanted = set(pairs.rows(split).tolist())
+    found: dict[int, Line] = {}
+    for number, line in enumerate(lines, 2):
+        where = f"{path} line {number}"
+        row = row_number(line["row"], where)
+        if row not in wanted or row in found:
+            told = "stands there twice" if row in found else "is not of the data that was audited"
+            raise BadInput(f"{where}: row {row} {told}; `matchlight audit` writes this file")
+        if line["suspect"] not in ("0", "1"):
+            raise BadInput(f"{where}: row {row} has suspect {line['suspect']!r}; 0 or 1")
+        found[row] = line
+    if missing := wanted - set(found):
+        raise BadInput(f"{path}: row {min(missing)} is missing ({len(missing)} in all); `matchlight audit` writes them")
+    return found
+
+
+def _wrong(lines: dict[int, Line], decided: dict[int, Decision]) -> set[int]:
+    found = {row for row, line in lines.items() if line["suspect"] == "1"}
+    return (found - set(decided)) | {row for row, one in decided.items() if WORDS[one.word]}
+
+
+def _better(path: Path, lines: dict[int, Line], pairs: Pairs) -> dict[int, int]:
     """Row -> the picture its caption rather fits; names that a spreadsheet quote was put before are found too."""
     place = {str(name): number for number, name in enumerate(pairs.names)}
-    sure = [line for line in lines if line.get("better_image") and float(line["better_image_support"] or 0) >= SURE]
-    named = {int(line["row"]): line["better_image"] for line in sure}
-    plain = {row: name if name in place else name.removeprefix("'") for row, name in named.items()}
-    return {row: place[name] for row, name in plain.items() if name in place}
+    place |= {cell(name): number for name, number in place.items()}
+    named = {row: line["better_image"] for row, line in lines.items() if line.get("better_image")}
+    for row, name in named.items():
+        if name not in place:
+            raise BadInput(f"{path}: row {row} names picture {name!r} as better, and the data has none such")
+    return {row: place[name] for row, name in named.items() if _support(path, row, lines[row]) >= SURE}
+
+
+def _support(path: Path, row: int, line: Line) -> float:
+    try:
+        share = float(line.get("better_image_support") or 0)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:  # False for nan
+        raise BadInput(f"{path}: row {row} has support {line['better_image_support']!r}; a share from 0 to 1")
+    return share
 
 
 def clean(pairs: Pairs, bad: set[int], better: dict[int, int]) -> tuple[Pairs, int]:
@@ -103,8 +148,8 @@ def kind_of(pairs: Pairs) -> str:
     return "jsonl" if pairs.pictures is not None else "npz"
 
 
-def read_decisions(path: Path, rows: int) -> dict[int, bool]:
-    """Row -> True where it was rejected; from the report's JSON, or a CSV of row,decision."""
+def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
+    """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns)."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:
@@ -112,33 +157,36 @@ def read_decisions(path: Path, rows: int) -> dict[int, bool]:
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not a text file; the report's export buttons write JSON or CSV") from None
     found = _from_json(path, text) if text.lstrip()[:1] in ("{", "[") else _from_csv(path, text)
-    out: dict[int, bool] = {}
-    for number, (row, word) in enumerate(found, 1):
-        if word not in WORDS:
-            raise BadInput(f"{path} decision {number}: {word!r}; accept or reject")
-        if not 0 <= row < rows:
-            raise BadInput(f"{path} decision {number}: row {row}; the data has rows 0 to {rows - 1}")
-        out[row] = WORDS[word]
-    return out
+    for one in found:
+        if one.word not in WORDS:
+            raise BadInput(f"{one.where}: {one.word!r}; accept, reject or rematch")
+        if one.row >= rows:
+            raise BadInput(f"{one.where}: row {one.row}; the data has rows 0 to {rows - 1}")
+    return {one.row: one for one in found}
 
 
-def _from_json(path: Path, text: str) -> list[tuple[int, str]]:
+def _from_json(path: Path, text: str) -> list[Decision]:
     try:
         value = json.loads(text)
         listed = value["decisions"] if isinstance(value, dict) else value
-        return [(int(one["row"]), str(one["decision"])) for one in listed]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return [_decision(one, f"{path} decision {number}") for number, one in enumerate(listed, 1)]
+    except BadInput:  # a ValueError that says more than the line below
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInput(f'{path}: not a list of decisions such as {{"row": 12, "decision": "reject"}}') from None
 
 
-def _from_csv(path: Path, text: str) -> list[tuple[int, str]]:
-    reader = csv.DictReader(io.StringIO(text))
-    if not {"row", "decision"} <= set(reader.fieldnames or ()):
-        raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")
-    out = []
-    for number, line in enumerate(reader, 2):
-        try:
-            out.append((int(line["row"]), (line["decision"] or "").strip()))
-        except (TypeError, ValueError):
-            raise BadInput(f"{path} line {number}: {line.get('row')!r} is no row number") from None
-    return out
+def _from_csv(path: Path, text: str) -> list[Decision]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        if not {"row", "decision"} <= set(reader.fieldnames or ()):
+            raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")
+        return [_decision(line, f"{path} line {number}") for number, line in enumerate(reader, 2)]
+    except csv.Error as problem:
+        raise BadInput(f"{path}: not a readable CSV file ({problem})") from None
+
+
+def _decision(line: dict[str, Any], where: str) -> Decision:
+    """One entry of either kind of file; a missing partner is None in JSON and a blank in CSV, and row 0 is neither."""
+    word, image, said = ("" if line.get(name) is None else str(line[name]) for name in PARTS)
+    return Decision(row_number(line["row"], where), word.strip(), image, said.strip(), where)

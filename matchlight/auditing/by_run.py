@@ -20,19 +20,31 @@ Columns = dict[str, np.ndarray]
 
 
 def early(history: np.ndarray) -> np.ndarray:
-    """(n,) mean loss over the early epochs, the very first left out."""
+    """(n,) mean loss over the early epochs, the very first left out; nan where no epoch has one.
+
+    NCR trains on the pairs it doubts in some epochs only: the others say nothing of them.
+    """
     start = min(EARLY, len(history) - 1)
-    return history[start : max(LATE, start + 1)].astype(np.float64).mean(0)
+    losses = history[start : max(LATE, start + 1)].astype(np.float64)
+    known = np.isfinite(losses)
+    total, times = np.where(known, losses, 0.0).sum(0), known.sum(0)
+    return np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
+
+
+def trained_here(found: Signals) -> np.ndarray:
+    """(n,) bool: the pairs that the run was trained on; files of old hold one answer for all."""
+    return np.broadcast_to(found.get("run_trained_here", np.array(False)), len(found["rows"]))
 
 
 def run_columns(found: Signals) -> Columns:
-    """What a run that was trained on these very pairs remembers of them, high = looks right."""
+    """What a run remembers of the pairs it was trained on, high = looks right; nan of the others."""
     out: Columns = {}
     if "run_history" in found:
         out["run_training"] = -early(found["run_history"])
-    if "run_i2t" in found and bool(found["run_trained_here"]):
-        out["run_loss"] = -(found["run_i2t"] + found["run_t2i"]).astype(np.float64) / 2
-    return out
+    if "run_i2t" in found:
+        loss = (found["run_i2t"] + found["run_t2i"]).astype(np.float64) / 2
+        out["run_loss"] = np.where(trained_here(found), -loss, np.nan)
+    return {name: value for name, value in out.items() if np.isfinite(value).any()}
 
 
 def by_measures(found: Signals, models: np.ndarray, made: np.ndarray, noise: float) -> np.ndarray:
@@ -78,8 +90,20 @@ def by_memory(found: Signals, evidence: np.ndarray, noise: float) -> np.ndarray:
     if not columns:
         return more
     x = np.stack(list(columns.values()), 1)
-    seen = np.isfinite(x).all(1)
     alone = "i2t" not in found
     for _ in range(AGAIN if alone else 1):
-        more[seen] = weight_of_evidence(x[seen], posterior((evidence + more)[seen], noise))
+        more = heard(x, posterior(evidence + more, noise))
     return more * REPEATS[0 if alone else 1]
+
+
+def heard(x: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """(n,) what (n, d) columns with gaps say for right over wrong; 0 for pairs of which nothing is known.
+
+    Each pair is weighed by the columns it has; what these are worth is learned from all pairs that have them.
+    """
+    known, more = np.isfinite(x), np.zeros(len(x))
+    for kind in np.unique(known, axis=0):
+        if kind.any():
+            have, same = known[:, kind].all(1), (known == kind).all(1)
+            more[same] = weight_of_evidence(x[np.ix_(have, kind)], wrong[have])[same[have]]
+    return more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +26,35 @@ WITNESSES = ("", "plain_", "run_")  # whose word is taken, the best first: quick
 
 
 @dataclass
+class AboutLabels:
+    """What is thought of the labels of each pair; a pair that could not be read has labels and no opinion."""
+
+    label: np.ndarray  # (n,) that of the side found wrong; the picture's where both are, or neither
+    likely: np.ndarray  # (n,) what it should rather be
+    side: np.ndarray  # (n,) whose label is wrong: "image" | "text" | "both" | ""
+    image: np.ndarray  # (n,) as given
+    text: np.ndarray  # (n,) as given
+    score: np.ndarray  # (n,) 1 = both surely right, 0 = one surely wrong
+
+    def plain(self, k: int) -> dict[str, str]:
+        """One pair's, named as in pairs.csv."""
+        parts = {"label": self.label, "likely": self.likely, "side": self.side}
+        parts |= {"image_label": self.image, "text_label": self.text}
+        return {name: str(values[k]) for name, values in parts.items()}
+
+    def told(self, k: int) -> str:
+        """What to change, in a sentence; "" where nothing is suspect."""
+        image, text, side = str(self.image[k]), str(self.text[k]), self.side[k]
+        if not side:
+            return ""
+        if side == "both":
+            said = f"Both labels are {image}" if image == text else f"The picture's label is {image}, the text's {text}"
+            return f"{said}; more likely {self.likely[k]}."
+        own, other = ("picture", f"text's is {text}") if side == "image" else ("text", f"picture's is {image}")
+        return f"The {own}'s label is {self.label[k]}; more likely {self.likely[k]}. The {other}."
+
+
+@dataclass
 class Findings:
     """One entry for each pair of the split, in file order; -1 and "" say that there is nothing to say."""
 
@@ -37,8 +66,7 @@ class Findings:
     picture_support: np.ndarray  # (n,) its probability
     caption: np.ndarray  # (n,) row with a better caption for the picture
     caption_support: np.ndarray
-    label: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=str))  # (n,) as given; empty: no labels
-    likely: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=str))
+    labels: AboutLabels | None = None  # None: labels were not judged
 
     def __len__(self) -> int:
         return len(self.row)
@@ -73,14 +101,34 @@ def conclude(pairs: Pairs, found: Signals, verdict: Verdict) -> Findings:
 
 def conclude_labels(pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> Findings:
     """The findings where only labels were judged."""
+    out = _blank(rows)
+    out.score, out.suspect[:], out.reason[:] = labelled.score.copy(), False, ""
+    add_labels(out, pairs, rows, labelled)
+    return out
+
+
+def add_labels(out: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> None:
+    """Label suspects join the suspects; a pair that is mismatched anyway keeps that reason.
+
+    A pair with a wrong label is no better than that label: its score is the lower one, else it would come last.
+    """
+    place = np.searchsorted(out.row, rows)
+    out.labels = _about_labels(out, pairs, place, labelled)
+    bad = place[labelled.suspect]
+    out.score[bad] = np.minimum(out.score[bad], labelled.score[labelled.suspect])
+    new = bad[~out.suspect[bad]]
+    out.reason[new], out.suspect[new] = LABEL, True
+
+
+def _about_labels(out: Findings, pairs: Pairs, place: np.ndarray, labelled: LabelVerdict) -> AboutLabels:
     assert pairs.labels is not None
     names = np.array(pairs.labels.names, dtype=object)
-    out = _blank(rows)
-    out.score, out.suspect = labelled.score.copy(), labelled.suspect.copy()
-    out.reason = np.where(labelled.suspect, LABEL, "").astype(object)
-    out.label = names[pairs.labels.image[pairs.picture[rows]].argmax(1)]
-    out.likely = np.where(labelled.suspect, names[labelled.likely], "").astype(object)
-    return out
+    image = names[pairs.labels.image[pairs.picture[out.row]].argmax(1)]
+    text = names[pairs.labels.text[out.row].argmax(1)]
+    likely, side, score = np.full(len(out), "", dtype=object), np.full(len(out), "", dtype=object), out.score.copy()
+    likely[place] = np.where(labelled.suspect, names[labelled.likely], "")
+    side[place], score[place] = labelled.side, labelled.score
+    return AboutLabels(np.where(side == "text", text, image), likely, side, image, text, score)
 
 
 def _blank(rows: np.ndarray) -> Findings:

@@ -28,9 +28,19 @@ class LabelVerdict:
 
     image: np.ndarray  # (n,) probability that the picture's label is right
     text: np.ndarray  # (n,) the same of the text's
-    likely: np.ndarray  # (n,) the likeliest class
+    likely: np.ndarray  # (n,) the likeliest class that is not suspect itself
     noise: float  # estimated share of wrong labels
-    suspect: np.ndarray  # (n,) bool: one of the two is
+    wrong: dict[str, np.ndarray]  # "image", "text" -> (n,) bool: this side's label is suspect
+
+    @property
+    def suspect(self) -> np.ndarray:
+        """(n,) bool: one of the two labels is."""
+        return self.wrong["image"] | self.wrong["text"]
+
+    @property
+    def side(self) -> np.ndarray:
+        """(n,) whose label is suspect: "image", "text", "both", or "" for neither."""
+        return np.array(["", "image", "text", "both"], dtype=object)[self.wrong["image"] + 2 * self.wrong["text"]]
 
     @property
     def score(self) -> np.ndarray:
@@ -69,9 +79,10 @@ def _judge(seen: dict[str, np.ndarray], given: dict[str, np.ndarray], fold: np.n
             belief = _softmax(features + said)
             right = {side: belief[np.arange(len(fold)), given[side]] for side in seen}
             noise = float(np.clip(1 - np.mean([right[side].mean() for side in seen]), 1e-3, 0.95))
-    wrong = {side: 1 - right[side] for side in seen}
-    suspect = flagged(wrong["image"]) | flagged(wrong["text"])
-    return LabelVerdict(right["image"], right["text"], belief.argmax(1), noise, suspect)
+    wrong = {side: flagged(1 - right[side]) for side in seen}
+    for side, bad in wrong.items():
+        belief[bad, given[side][bad]] = -1  # the first of many classes may be suspect: it is not its own replacement
+    return LabelVerdict(right["image"], right["text"], belief.argmax(1), noise, wrong)
 
 
 def _told(given: np.ndarray, noise: float, classes: int) -> np.ndarray:

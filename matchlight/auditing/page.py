@@ -62,8 +62,7 @@ function better(pair) {
   if (pair.caption) out.push(make('div', {class: 'better'},
     make('p', {}, 'The picture fits this caption better (' + percent(pair.caption.support) + '), of row ' +
       pair.caption.row + ': ', make('q', {}, pair.caption.text))));
-  if (pair.likely) out.push(make('div', {class: 'better'},
-    make('p', {}, 'Label ' + pair.label + '; more likely ' + pair.likely)));
+  if (pair.labels) out.push(make('div', {class: 'better'}, make('p', {}, pair.labels)));
   return out;
 }
 function card(pair, place) {

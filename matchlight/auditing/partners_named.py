@@ -1,37 +1,47 @@
 """Re-matches that a person named in review: the picture a caption goes to, or the row whose caption a picture gets.
 
-They stand in the columns `image` and `caption_row` of a table of decisions, as the served page exports it.
+They stand in `image` and `caption_row` beside the decision, as the served page exports it.
 """
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from dataclasses import dataclass
 
+from matchlight.auditing.tables import whole
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 
 
-def named_partners(path: Path, pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:
-    """(row -> picture, row -> row of another caption); both empty for a table without these columns."""
+@dataclass(frozen=True)
+class Decision:
+    """What a person said of one row."""
+
+    row: int
+    word: str
+    image: str = ""  # rematch: the picture the caption goes to
+    caption_row: str = ""  # rematch: the row whose caption the picture gets
+    where: str = ""  # the file and the place in it, for complaints
+
+    @property
+    def rematch(self) -> bool:
+        """Whether a partner is named for it."""
+        return self.word == "rematch"
+
+
+def named_partners(decided: dict[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:
+    """(row -> picture, row -> row of another caption) of the rows that are re-matched in the end."""
     places = {str(name): place for place, name in enumerate(pairs.names)}
     pictures: dict[int, int] = {}
     captions: dict[int, int] = {}
-    for number, line in enumerate(_lines(path), 2):
-        if line.get("decision") != "rematch":
+    for row, one in decided.items():
+        if not one.rematch:
             continue
-        row, image, said = int(line["row"]), line.get("image") or "", line.get("caption_row") or ""
-        image = image if image in places else image.removeprefix("'")
-        if image in places:
+        image = one.image if one.image in places else one.image.removeprefix("'")  # a spreadsheet's quote
+        said = whole(one.caption_row)
+        if image in places and not one.caption_row:
             pictures[row] = places[image]
-        elif said.isascii() and said.isdigit() and int(said) < len(pairs):
-            captions[row] = int(said)
+        elif not image and said is not None and said < len(pairs):
+            captions[row] = said
         else:
-            raise BadInput(f"{path} line {number}: a rematch names an image or a caption_row of the data")
+            raise BadInput(f"{one.where}: a rematch names either an image or a caption_row of the data")
     return pictures, captions
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV that was read once already; a JSON of the report's holds no such columns."""
-    text = path.read_text(encoding="utf-8")
-    return [] if text.lstrip()[:1] in ("{", "[") else list(csv.DictReader(text.splitlines()))

@@ -63,6 +63,8 @@ def told(summary: dict[str, Any]) -> str:
     low, high = summary["estimated_noise_interval"]
     start = f"{summary['flagged']:,} of {summary['pairs']:,} pairs of {summary['split']!r} are suspect"
     share = f"an estimated {summary['estimated_noise']:.1%} ({low:.1%} to {high:.1%}) are wrong"
+    if "estimated_label_noise" in summary:  # labels beside pairs; where labels alone were judged, the share is theirs
+        share += f", and {summary['estimated_label_noise']:.1%} of the labels"
     alarms = f"about {summary['expected_false_alarms']:.0f} of the suspects are expected to be false alarms"
     return f"{start}; {share}; {alarms}."
 
@@ -113,8 +115,8 @@ def _card(pairs: Pairs, found: Findings, k: int, picture: Any) -> dict[str, Any]
         card["image"] = {"name": str(pairs.names[other]), "src": picture(other), "support": support}
     if said >= 0:
         card["caption"] = {"row": said, "text": pairs.captions[said], "support": _short(found.caption_support[k])}
-    if len(found.label) and found.likely[k]:
-        card |= {"label": str(found.label[k]), "likely": str(found.likely[k])}
+    if found.labels is not None and (labels := found.labels.told(k)):
+        card["labels"] = labels
     return card
 
 

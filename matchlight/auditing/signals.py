@@ -10,11 +10,13 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
     text photo sibling lists of neighbours by that model's vectors (company.py), and `free_...` without any model
     plain_...          the answers of a closed-form fit on fixed vectors that never saw the pair (linear.py)
     other_...          better partners (partners.py)
-    run_...            the same answers of a run the user named, its history, and what it measured while it trained
+    run_...            the same answers of a run the user named, its history, and what it measured while it trained;
+                       `run_trained_here` says which pairs it was trained on (files of old: one answer for all)
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +36,8 @@ from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
-from matchlight.prepare import pick_device, prepare, view_of
-from matchlight.runs import Run, alone, fingerprint
+from matchlight.prepare import Inputs, pick_device, prepare, view_of
+from matchlight.runs import Run, alone, fingerprint, trained_on
 
 FILE = "signals.npz"
 MANY = 400  # pictures from which on ten folds are as well filled as five of fewer
@@ -61,10 +63,15 @@ def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dic
     kept = folder / FILE
     if not kept.exists():
         picture_kinds(options.pictures, pairs)  # what cannot be had is told before anything is written
-    claim(folder, settings(run, pairs, options))
+    there, free = folder.exists(), claim(folder, settings(run, pairs, options))
     if not kept.exists():
         with alone(folder / "work"):
-            write_npz(kept, _gather(run, pairs, folder / "work", options))
+            try:
+                write_npz(kept, _gather(run, pairs, folder / "work", options))
+            except BadInput:
+                if free:  # nothing was here before: what was refused must not stand in the way of what was meant
+                    _let_go(folder, there=there)
+                raise
         shutil.rmtree(folder / "work", ignore_errors=True)
     return read(kept)
 
@@ -88,27 +95,46 @@ def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
 
 def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Any]:
     """What an audit's folder belongs to."""
-    named = None if run is None else {"name": run.method, "data": run.info.get("data"), "seed": run.info.get("seed")}
+    named = None if run is None else _named(run)
     work = {"models": options.models, "overrides": options.overrides} if options.quick else None
     rest = {"split": options.split, "seed": options.seed, "folds": options.folds, "captions": options.captions}
     rest["pictures"] = "+".join(picture_names(options.pictures))
     return {"data": fingerprint(pairs), **rest, "quick": work, "run": named}
 
 
-def claim(folder: Path, settings: dict[str, Any]) -> None:
-    """A folder holds one audit: with other data or settings its finished parts must not be taken for this one's."""
+def _named(run: Run) -> dict[str, Any]:
+    """Which run is heard; two of the same method, data and seed may still differ in epochs, or be trained further."""
+    told = {name: run.info.get(name) for name in ("name", "data", "seed", "arguments")}
+    with open(run.folder / "model.safetensors", "rb") as file:
+        return told | {"model": hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()}
+
+
+def claim(folder: Path, settings: dict[str, Any]) -> bool:
+    """A folder holds one audit: with other data or settings its finished parts must not be taken for this one's.
+
+    True where the folder was free.
+    """
     path = folder / "settings.json"
     if path.exists():
         old = checkpoints.read_json(path, "an audit's settings")
         if differs := [name for name, value in settings.items() if old.get(name) != value]:
             raise BadInput(f"{folder} holds another audit ({', '.join(differs)} differ); choose another -o")
-        return
+        return False
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: not empty and not an audit; choose another -o")
     try:
         checkpoints.write_json(path, settings)
     except OSError as problem:
         raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+    return True
+
+
+def _let_go(folder: Path, *, there: bool) -> None:
+    """Take a claim back, and the folder with it unless it was `there` before."""
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    (folder / "settings.json").unlink(missing_ok=True)
+    if not there and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _gather(run: Run | None, pairs: Pairs, work: Path, options: Options) -> dict[str, np.ndarray]:
@@ -125,12 +151,14 @@ def _gather(run: Run | None, pairs: Pairs, work: Path, options: Options) -> dict
     plan = Plan(lean, folds, device, options.seed, given)
     found = {"rows": rows, "fold": folds.fold, "decoy": folds.decoy, "lost": lost, "group": folds.group}
     found |= {"wrong": np.searchsorted(rows, folds.wrong), "picture": pairs.picture[rows]}
+    asked = None if run is None else run.inputs(pairs)  # what the run cannot read is told before the slow part
+    known = {} if run is None else _remembered(run, pairs, rows)
     found |= _untrained(plan, inputs.table, work, options)
     if options.quick:
         found |= _quick(plan, work, options)
-    if run is not None:
-        found |= {f"run_{name}": value for name, value in _of_run(run, pairs, plan).items()}
-    return found
+    if run is not None and asked is not None:
+        known |= _of_run(run, asked, plan)
+    return found | {f"run_{name}": value for name, value in known.items()}
 
 
 def _pool(pairs: Pairs, split: str) -> Pairs:
@@ -214,10 +242,9 @@ def merged(models: list[Lists]) -> Lists:
     return found | {name: np.concatenate([model[name] for model in models], 1) for name in side_by_side}
 
 
-def _of_run(run: Run, pairs: Pairs, plan: Plan) -> Lists:
-    """What the named run says: its answers about every pair, its neighbours where cheap, its history of these data."""
-    folds = plan.folds
-    inputs = run.inputs(pairs)
+def _of_run(run: Run, inputs: Inputs, plan: Plan) -> Lists:
+    """What the named run says: its answers about every pair, and its neighbours where they are cheap."""
+    folds, pairs = plan.folds, inputs.table.pairs
     size = GALLERY if is_plain(run.matcher) else SET_GALLERY
     gallery = gallery_of(pairs.picture, folds.rows, folds.rows[:0], size=size, seed=plan.seed)
     captions = np.concatenate([folds.rows, folds.wrong])
@@ -229,12 +256,22 @@ def _of_run(run: Run, pairs: Pairs, plan: Plan) -> Lists:
         found[name], found[f"{name}_wrong"] = np.split(answers[name], 2)
     if is_plain(run.matcher):
         found |= company(run.matcher, replace(plan, inputs=inputs), np.arange(len(folds.rows)), seed=plan.seed)
+    return found
+
+
+def _remembered(run: Run, pairs: Pairs, rows: np.ndarray) -> Lists:
+    """Which of the rows the named run was trained on, and what its folder keeps of them.
+
+    Its files are by row of the table it was trained on: of any other table they may not be read.
+    """
+    trained = trained_on(run, pairs, rows)
+    found: Lists = {"trained_here": trained}
+    if not trained.any() or run.info.get("data", {}).get("fingerprint") != fingerprint(pairs):
+        return found
     history = run.folder / "evidence.npy"
-    seen = run.info.get("data", {}).get("fingerprint") == fingerprint(pairs)
-    found["trained_here"] = np.array(seen)
-    if seen and history.is_file():
-        found["history"] = np.load(history, allow_pickle=False)[:, folds.rows]
-    return found | (_measured(run.folder / "division.npz", folds.rows) if seen else {})
+    if history.is_file():
+        found["history"] = np.load(history, allow_pickle=False)[:, rows]
+    return found | _measured(run.folder / "division.npz", rows)
 
 
 def _measured(path: Path, rows: np.ndarray) -> Lists:

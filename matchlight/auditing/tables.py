@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.findings import Findings
+from matchlight.auditing.labels import can_judge
 from matchlight.core import BadInput
 from matchlight.noise import Truth
 from matchlight.pairs import Pairs
@@ -23,7 +24,7 @@ MORE = (
     "better_caption",
     "better_caption_support",
 )
-LABELS = ("label", "likely")
+LABELS = ("label", "likely", "side", "image_label", "text_label")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -44,7 +45,7 @@ def write_pairs(path: Path, pairs: Pairs, findings: Findings) -> None:
 
 def columns(findings: Findings) -> list[str]:
     """The heads of pairs.csv."""
-    return [*COLUMNS, *(LABELS if len(findings.label) else ()), *MORE]
+    return [*COLUMNS, *(LABELS if findings.labels is not None else ()), *MORE]
 
 
 def _lines(pairs: Pairs, found: Findings) -> Iterator[list[Any]]:
@@ -53,8 +54,9 @@ def _lines(pairs: Pairs, found: Findings) -> Iterator[list[Any]]:
         own = int(pairs.picture[row])
         line: list[Any] = [row, cell(str(pairs.names[own])), cell(pairs.captions[row])]
         line += [float(f"{found.score[k]:.6g}"), int(found.suspect[k]), str(found.reason[k])]
-        if len(found.label):
-            line += [cell(str(found.label[k])), cell(str(found.likely[k]))]
+        if found.labels is not None:
+            said_of = found.labels.plain(k)
+            line += [cell(said_of[name]) for name in LABELS]
         line.append(str(pairs.splits[own]))
         line += [cell(str(pairs.names[other])), round(float(found.picture_support[k]), 4)] if other >= 0 else ["", ""]
         line += [said, cell(pairs.captions[said]), round(float(found.caption_support[k]), 4)] if said >= 0 else [""] * 3
@@ -73,6 +75,33 @@ def read_pairs(path: Path) -> list[dict[str, str]]:
         raise BadInput(f"{path}: cannot be read ({problem.strerror}); `matchlight audit` writes it") from None
     except (csv.Error, UnicodeDecodeError) as problem:
         raise BadInput(f"{path}: not a readable CSV file ({problem})") from None
+
+
+def whole(text: str) -> int | None:
+    """The whole number a text writes, 0 or more; None for any other text."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # 64 bits hold 18 digits
+
+
+def row_number(value: Any, where: str) -> int:
+    """A row as a file writes it: digits, in JSON a number too; anything else is one clear line."""
+    row = whole(str(value))
+    if row is None:
+        raise BadInput(f"{where}: {value!r} is no row number")
+    return row
+
+
+def check_truth(truth: Truth, pairs: Pairs) -> None:
+    """Refuse the truth about other data: rows or pictures that are not there, or labels nobody can judge here."""
+    if isinstance(truth.moved, dict):
+        if not can_judge(pairs):
+            raise BadInput("--truth: it is about labels, and this data set has no single label an item to audit")
+        sides = [("picture", truth.moved["image"], len(pairs.names)), ("row", truth.moved["text"], len(pairs))]
+    else:
+        sides = [("row", truth.moved, len(pairs))]
+    for what, places, count in sides:
+        if max(places, default=0) >= count:
+            raise BadInput(f"--truth: it names {what} {max(places)}, and {pairs.root} has {count}; it is of other data")
 
 
 def bad_rows(truth: Truth, findings: Findings, pairs: Pairs) -> np.ndarray:

@@ -3,10 +3,10 @@
 Signals whose value for a wrong pair is known from manufactured ones are *anchored* and enter a regression (mixture.py);
 the losses of quick training join by way of the decoys. A run that was trained on these very pairs either measured wrong
 pairs of its own making beside them (NCR+, Lantern), or how it treats wrong ones is learned from the pairs found wrong
-without it. A wrong pair is a stray caption, which its siblings do not know, or
-one of several that moved to another picture together, which agree with each other: where models find many wrong pairs
-that siblings vouch for, both kinds are reckoned with. Neighbours and siblings count as far as they look right
-themselves, found in a few passes.
+without it; a run that was trained on some of them is heard about these alone. A wrong pair is a stray caption, which
+its siblings do not know, or one of several that moved to another picture together, which agree with each other: where
+models find many wrong pairs that siblings vouch for, both kinds are reckoned with. Neighbours and siblings count as far
+as they look right themselves, found in a few passes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from matchlight.auditing.by_run import EARLY, LATE, by_measures, by_memory, early, run_columns
+from matchlight.auditing.by_run import EARLY, LATE, by_measures, by_memory, early, run_columns, trained_here
 from matchlight.auditing.labels import LabelVerdict
 from matchlight.auditing.mixture import fit, flagged, share_of_wrong
 
@@ -78,9 +78,20 @@ def judge(found: Signals, *, siblings: bool = True) -> Verdict:
         bad = _wrong(asked, noise, alone, moved)
         trust = 1 - bad
     columns = {name: -value for name, value in (real | run_columns(found)).items()} | histories(found)
+    columns = {name: value for name, value in columns.items() if np.isfinite(value).any()}
     interval = _interval(found, *((alone, made_alone, True) if moved else (strays, made, seen)))
+    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, _notes(found, moved))
+
+
+def _notes(found: Signals, moved: float) -> list[str]:
+    """What a reader should know of how the pairs were judged."""
     notes = [f"captions of one picture moved together: {moved:.1%} of the pairs"] if moved else []
-    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, notes)
+    trained = trained_here(found)
+    if trained.any() and not trained.all():
+        notes.append(
+            f"the run was trained on {trained.sum()} of the {len(trained)} pairs and is heard about these alone"
+        )
+    return notes
 
 
 def _told_apart(real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
@@ -117,7 +128,9 @@ def _matrix(columns: Columns) -> np.ndarray:
 def anchored(found: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     """Columns of the real pairs and of the manufactured ones, high = looks right."""
     asked = [prefix for prefix in ("", "plain_") if f"{prefix}i2t" in found]
-    if "run_i2t" in found and not bool(found["run_trained_here"]):  # a model that never saw these pairs
+    if "run_i2t" in found and not trained_here(found).any():
+        # Only a model that saw none of these pairs. One that learnt some by heart finds manufactured pairs far worse
+        # than wrong ones it was trained on, and than wrong ones of pictures it knows.
         asked.append("run_")
     sides: tuple[Columns, Columns] = ({}, {})
     for to, end in zip(sides, ("", "_wrong"), strict=True):

@@ -44,7 +44,7 @@ def train(
     method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")],
     data: Data,
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="preset=auto|paper|small, name=value ...")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="preset=auto|paper|small, name=value ..., strategy=ncr|ncr+|aoq.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None,
     seed: Seed = 0,
     device: Device = "auto",

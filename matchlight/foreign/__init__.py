@@ -27,6 +27,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """The contents of a PyTorch checkpoint: `opt` is an `Options`, parameters are plain tensors on the CPU."""
     file, size = _regular(path)
     result = _refusing(file, lambda: _unpacked(file, size))
+    if type(result) is list and len(result) == 2 and all(type(part) is dict for part in result):
+        result = {"model": result}  # PVSE's first files: the weights of pictures and of captions, nothing beside them
     if type(result) is not dict or not all(isinstance(key, str) for key in result):
         raise BadInput(f"{file} holds a {type(result).__name__}, not a dictionary of weights and options by name")
     return result

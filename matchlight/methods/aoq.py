@@ -32,11 +32,13 @@ from matchlight.methods.quintuplets import DRAWS, KINDS, Draw, Quintuplets
 from matchlight.mining import Candidates, load, load_for, mine_into
 from matchlight.mining.candidates import is_whole
 from matchlight.mining.filters import KINDS as FILTERS
-from matchlight.mining.filters import filtered
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.recipes import Foreign, Method, check_choices, method
+from matchlight.mining.filters import check_alike, filtered, struck
+from matchlight.network import Network, begin_with, objective_weights, score_batch, whole_batch
+from matchlight.recipes import Foreign, Method, check_choices, lowered, method
 from matchlight.runs import fingerprint
+from matchlight.strategies import WarmUp
 
+STEP = 10  # epochs of a second round at one rate
 SPARE = 2  # times as many are mined where some will be struck out
 
 
@@ -135,9 +137,19 @@ class SecondRound:
             found, about = mine_into(
                 run.folder / "mined", self.result(run), run.table, run.rows, top=top, coarse=self.coarse
             )
-            say(f"mined {found.texts.shape[1]} captions a picture in {about['seconds']} s")
-        filtered(found, run.pairs, **self.strike).save(folder, {**about, "data": data, "filter": self.strike["kind"]})
+            say(f"mined {found.depth[0]} captions a picture in {about['seconds']} s")
+        kept = filtered(found, run.pairs, **self.strike)
+        self._check_depth(kept)
+        about |= {"data": data, "filter": self.strike["kind"], **struck(found, kept)}
+        kept.save(folder, about)
         shutil.rmtree(run.folder / "mined", ignore_errors=True)
+
+    def _check_depth(self, kept: Candidates) -> None:
+        """A round without negatives is no second round; one with fewer than were asked for is told of."""
+        if not min(kept.depth):
+            raise BadInput("no candidate is left after the filter: every list is empty; a gentler filter= keeps some")
+        if kept.depth[0] < self.depth:
+            say(f"lists are {kept.depth[0]} captions deep, not h={self.depth}: all of them are drawn from")
 
     def _begin_again(self, run: Any) -> None:
         """New networks and optimisers: fresh, or with the first round's weights."""
@@ -175,11 +187,14 @@ def _terms(run: Any) -> Terms:
 
 def _back_to_best(run: Any, matcher: Matcher) -> None:
     """The model that was selected, where one was: on the disk, and the same for every process."""
+    run.writer.flush()
     if run.best["epoch"] < 0:
         return
-    run.writer.flush()
     kept = checkpoints.load_weights(run.folder / "model.safetensors") if run.chief else None
     matcher.load_state_dict(processes.broadcast(kept))
+    learnt = processes.broadcast(objective_weights(run.folder) if run.chief else None)
+    for name, network in run.networks.items():
+        begin_with(network.objective, learnt.get(name, {}))
 
 
 def recipe(
@@ -201,17 +216,26 @@ def recipe(
     alike: float = 0.8,
     audit: str | None = None,
     epochs: int = 20,
+    second_rate: float | None = None,
+    second_decay_every: int | None = None,
     **below: Any,
 ) -> Recipe:
-    """A second round over `base` (its own arguments are taken too); `epochs` are those of the second round."""
+    """A second round over `base` (its own arguments are taken too); `epochs` are those of the second round.
+
+    `second_rate` and `second_decay_every` hold for that round alone; without them it has the base's own, but a rate
+    that falls in steps falls after ten epochs at the latest, as the paper's.
+    """
     check_choices(kind=(kind, tuple(KINDS)), draw=(draw, DRAWS), filter=(filter, FILTERS))
+    check_alike(alike)
     if alpha <= 0:
         raise BadInput(f"alpha={alpha}: alpha must be above 0")
     if (audit is None) == (filter == "scores"):
         raise BadInput("filter=scores and audit=DIR belong together")
     length = 0 if candidates is not None else round(1.5 * epochs) if first is None else first
-    build = partial(method(base).build, sizes, **below)
-    one, two = build(epochs=length) if length else None, build(epochs=epochs)
+    build = partial(method(base).build, sizes, **lowered(base, below))
+    later = _second(base, below, rate=second_rate, decay_every=second_decay_every)
+    one, two = build(epochs=length) if length else None, build(epochs=epochs, **later)
+    _check_gentle(two, scratch=scratch, epochs=epochs)
     settings = {"kind": kind, "alpha": alpha, "beta": beta, "margin": margin_offline, "detach": detach_weight}
     strategy = SecondRound(
         one,
@@ -235,6 +259,25 @@ def recipe(
         schedule=partial(in_rounds, one=one, two=two, first=length),
         notes={**two.notes, "rounds": rounds},
     )
+
+
+def _second(base: str, below: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """The base's arguments in the second round alone."""
+    named = {name: value for name, value in given.items() if value is not None}
+    usual = method(base).defaults
+    for name in named:
+        if name not in usual:
+            raise BadInput(f"second_{name}={named[name]}: {base} has no {name}")
+    if "decay_every" in usual:
+        named.setdefault("decay_every", min(STEP, below.get("decay_every", usual["decay_every"])))
+    return named
+
+
+def _check_gentle(two: Recipe, *, scratch: bool, epochs: int) -> None:
+    """A round that is all warm-up would never see what was mined for it."""
+    gentle = two.strategy.epochs if isinstance(two.strategy, WarmUp) else 0
+    if scratch and gentle >= epochs:
+        raise BadInput(f"warm={gentle} epochs={epochs}: the second round would be warm-up alone; give more epochs")
 
 
 def in_rounds(
@@ -277,6 +320,8 @@ METHODS = [
         needs=("pairs", "regions"),
         small={"epochs": 8},
         over="base",
+        decides=("epochs",),
+        lasts="first",
         begun={"first": 0, "scratch": False},
         reader=read,
     )

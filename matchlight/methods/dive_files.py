@@ -12,46 +12,163 @@ import torch
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.encoders import gru_names
+from matchlight.foreign.machine import shown
 from matchlight.recipes import Foreign, renamed
 
 LAYERS = "spm.agg_block.layers."
 OLD_NAMES = {"smooth_chamfer": "smooth_chamfer", "chamfer": "chamfer", "max": "mil", "mp": "mp"}
 
+# what a model computes with and its weights do not show: what can be read, and what the authors' code takes unasked
+UNSEEN: dict[str, tuple[Any, Any]] = {
+    "arch": ("slot", "slot"),  # like the two of captions it must be given there, so a file without it says nothing
+    "txt_attention_input": ("wemb", "wemb"),
+    "txt_pooling": ("rnn", "rnn"),
+    "img_res_pool": ("max", "avg"),
+    "img_res_first_pool": (False, False),
+    "spm_activation": ("gelu", "geglu"),
+    "spm_residual": (True, False),
+    "spm_txt_pos_enc_type": ("sine", "none"),
+    "spm_img_pos_enc_type": ("none", "none"),
+}
+# what the weights show as well: checked where it is given, for the line that a user reads
+SEEN = {
+    "use_bert": False,
+    "query_slot": False,
+    "gpo_1x1": True,
+    "gpo_rnn": True,
+    "img_res_first_fc": True,
+    "img_res_last_fc": False,
+    "txt_pooling_fc": False,
+    "spm_1x1": True,
+    "spm_pre_norm": True,
+    "spm_post_norm": False,
+    "spm_last_ln": True,
+    "spm_residual_norm": True,
+    "spm_residual_fc": False,
+    "spm_weight_sharing": True,
+    "spm_ff_mult": 4.0,
+}
+OF_SIMILARITY: dict[str, dict[str, tuple[Any, Any]]] = {
+    "smooth_chamfer": {"denominator": (2.0, 2.0), "temperature_txt_scale": (1.0, 1.0)},
+    "chamfer": {"denominator": (2.0, 2.0)},
+}
+
+# how training is called there and here; what a file does not say stays as the recipe has it
+TRAINING = {
+    "margin": "margin",
+    "mmd_weight": "mmd",
+    "unif_weight": "diversity",
+    "dropout": "dropout",
+    "butd_drop_prob": "drop_regions",
+    "caption_drop_prob": "drop_words",
+    "lr": "rate",
+    "img_pie_lr_scale": "slot_rate",
+    "weight_decay": "decay",
+    "grad_clip": "clip",
+}
+CAPTIONS = 5  # of a picture in the authors' data: they count a batch in pictures, we in pairs
+
 
 def read_dive(file: dict[str, Any]) -> Foreign:
     """A region (or grid) model with a bi-GRU; a CNN in the file is left out, its cells are then the features."""
-    options = file.get("args") or {}
+    options = {name: value for name, value in (file.get("args") or {}).items() if value is not None}
     state = {key.removeprefix("module."): value for key, value in file["model"].items()}
-    _check_kind(state, options)
-    if any(key.startswith("img_enc.cnn.") for key in state):
+    _check_kind(state)
+    similarity = _similarity(options)
+    _check_options(options, similarity["similarity"])
+    named = {**_sizes(state, options), **similarity, **_training(state, options), "padding": "official"}
+    if _has_cnn(state):
         say("the network for pixels in this file is left out: give this model the grid cells of that network")
     kept = {key: value for key, value in state.items() if not key.startswith("img_enc.cnn.")}
     weights = renamed(_shared(kept), NAMES)
-    image, text, inner = state["img_enc.fc.weight"], state["txt_enc.embed.weight"], f"img_enc.{LAYERS}0.0.fn."
-    named = {
-        "dim": image.shape[0],
-        "hidden": len(state["img_enc.mlp.fc1.weight"]),
-        "word_dim": text.shape[1],
-        "slots": len(state["img_enc.spm.agg_block.latents"]),
-        "depth": int(options.get("spm_depth", 4)),
-        "heads": 4,
-        "head_dim": len(state[f"{inner}to_q.weight"]) // 4,
-        "similarity": OLD_NAMES[options.get("eval_similarity", "smooth_chamfer")],
-        "alpha": float(options.get("temperature", 16.0)),
-        "margin": float(options.get("margin", 0.2)),
-        "negatives": "hardest" if options.get("max_violation", True) else "all",
-        "padding": "official",
-    }
-    return Foreign(named, {"image_dim": image.shape[1], "vocabulary": len(text) - 1}, weights)
+    if named["similarity"] == "mp":  # the authors' optimiser never reaches these two, and no file holds them
+        weights |= {"similarity.a": torch.tensor(1.0), "similarity.b": torch.tensor(0.0)}
+    image_dim, words = state["img_enc.fc.weight"].shape[1], len(state["txt_enc.embed.weight"])
+    return Foreign(named, {"image_dim": image_dim, "vocabulary": words - 1}, weights)
 
 
-def _check_kind(state: dict[str, Any], options: dict[str, Any]) -> None:
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def _check_kind(state: dict[str, Any]) -> None:
+    if any(key.startswith("txt_enc.bert.") for key in state):
+        raise BadInput(
+            "use_bert=True: captions are read by BERT, from word pieces, where an import has words of a vocabulary; "
+            "only models with the bi-GRU can be read"
+        )
     if "txt_enc.embed.weight" not in state or "img_enc.mlp.fc1.weight" not in state:
         raise BadInput("only models with the residual MLP on regions and the bi-GRU can be read; this is another kind")
-    wanted = {"arch": "slot", "denominator": 2.0, "spm_txt_pos_enc_type": "sine", "spm_img_pos_enc_type": "none"}
-    for name, value in wanted.items():
-        if options.get(name, value) != value:
-            raise BadInput(f"{name}={options[name]} in this file's options; only {value} can be read")
+
+
+def _check_options(options: dict[str, Any], similarity: str) -> None:
+    seen = {name: (value, value) for name, value in SEEN.items()}
+    for name, (value, unasked) in {**UNSEEN, **seen, **OF_SIMILARITY.get(similarity, {})}.items():
+        found = options.get(name, unasked)
+        if found != value:
+            silent = "" if name in options else " (not said in this file: the authors' code then takes that)"
+            raise BadInput(f"{name}={shown(str(found))}{silent}: only {name}={value} can be read")
+
+
+# ---- what becomes an argument ----------------------------------------------------------------------------------------
+
+
+def _sizes(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    image, text = (len(state[f"{side}.spm.agg_block.latents"]) for side in ("img_enc", "txt_enc"))
+    if image != text:
+        raise BadInput(f"img_num_embeds={image}, txt_num_embeds={text}: only sets of one size can be read")
+    rounds = {key.split(LAYERS)[1].split(".")[0] for key in state if key.startswith(f"img_enc.{LAYERS}")}
+    return {
+        "dim": len(state["img_enc.fc.weight"]),
+        "hidden": len(state["img_enc.mlp.fc1.weight"]),
+        "word_dim": state["txt_enc.embed.weight"].shape[1],
+        "slots": image,
+        "depth": int(options.get("spm_depth", len(rounds))),
+        "heads": 4,  # at any size, in the authors' code
+        "head_dim": len(state[f"img_enc.{LAYERS}0.0.fn.to_q.weight"]) // 4,
+    }
+
+
+def _similarity(options: dict[str, Any]) -> dict[str, Any]:
+    """The one a model was trained with, as the authors evaluate; `eval_similarity` only chose among its epochs."""
+    name = "loss" if "loss" in options else "eval_similarity"
+    word = options.get(name, "smooth_chamfer")
+    if word not in OLD_NAMES:
+        raise BadInput(f"{name}={shown(str(word))}: no known similarity; known: {', '.join(sorted(OLD_NAMES))}")
+    return {"similarity": OLD_NAMES[word], "alpha": float(options.get("temperature", 1.0))}
+
+
+def _training(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """What the file says about its training, for a run that goes on from it."""
+    named: dict[str, Any] = {ours: float(options[theirs]) for theirs, ours in TRAINING.items() if theirs in options}
+    named |= _negatives(options)
+    if "num_epochs" in options:
+        named["epochs"] = int(options["num_epochs"])
+    if "batch_size" in options:
+        named["batch"] = CAPTIONS * int(options["batch_size"])
+    if _has_cnn(state):
+        named["drop_regions"] = 0.0  # that share is of regions; cells are left out by another rule, not rebuilt here
+    if named.get("diversity") and not options.get("unif_residual"):
+        say(f"unif_weight={named['diversity']} without unif_residual is left out: diversity is that of residuals here")
+        named["diversity"] = 0.0
+    return named
+
+
+def _negatives(options: dict[str, Any]) -> dict[str, Any]:
+    """`semi_hard_triplet` goes before `max_violation`; `tri_mean_to_max` sets the latter after its first epochs."""
+    if options.get("semi_hard_triplet"):
+        return {"negatives": "semihard"}
+    if options.get("tri_mean_to_max"):
+        return {"negatives": "hardest", "warm": int(options.get("warm_epoch", 30))}
+    if "max_violation" not in options:
+        return {}
+    return {"negatives": "hardest" if options["max_violation"] else "all"}
+
+
+# ---- what the weights are called -------------------------------------------------------------------------------------
+
+
+def _has_cnn(state: dict[str, Any]) -> bool:
+    return any(key.startswith("img_enc.cnn.") for key in state)
 
 
 def _shared(state: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from matchlight.methods.dive import DUAL
 from matchlight.methods.dive import SMALL as SMALL_SETS
-from matchlight.methods.ncr_plus import recipe
+from matchlight.methods.ncr_plus import DECIDES, recipe
 from matchlight.recipes import Method
 
 # what is pretrained moves slower than what begins at random
@@ -31,6 +31,7 @@ METHODS = [
         paper="ours: DivE's sets, NCR+'s trust, a pretrained reader of captions",
         needs=("pairs", "regions"),
         over="scorer",
+        decides=DECIDES,
         sets={"dive": SETS},
         small=SMALL,
         presets={"tuned": TUNED},

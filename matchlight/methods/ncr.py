@@ -25,7 +25,7 @@ from matchlight.division import gaussians, looks_clean
 from matchlight.judging import over_rows, scored
 from matchlight.methods.sgraf import read_ncr
 from matchlight.objectives import INF, Contrast, contrast, hinge_all
-from matchlight.recipes import Method, check_choices, method
+from matchlight.recipes import Method, check_choices, lowered, method
 
 MARGINS = ("exponential", "linear", "sin")
 MODES = ("paper", "matrix", "first")
@@ -226,7 +226,7 @@ def scorer_below(sizes: Sizes, scorer: str, own: dict[str, Any], below: dict[str
     """The recipe of the scorer, told what the method above it has decided."""
     chosen = method(scorer)
     shared = {name: value for name, value in own.items() if name in chosen.defaults}
-    recipe = chosen.build(sizes, **{**below, **shared})
+    recipe = chosen.build(sizes, **{**lowered(scorer, below), **shared})
     if recipe.strategy.networks != ("A",):
         raise BadInput(f"scorer={scorer}: it is two networks already; sgr, saf, scan or vse_infty is one")
     return recipe
@@ -274,6 +274,7 @@ METHODS = [
         paper="Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)",
         needs=("pairs", "regions"),
         over="scorer",
+        decides=("epochs", "margin", "siblings", "warm"),
         small={"epochs": 10, "warm": 3},
         presets={
             "f30k": {"epochs": 45, "warm": 5, "decay_every": 30},

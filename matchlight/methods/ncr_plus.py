@@ -30,6 +30,7 @@ from matchlight.recipes import Method, check_choices
 from matchlight.schedules import one_cycle
 from matchlight.strategies import Together, in_whole_pictures
 
+DECIDES = ("ema", "epochs", "loss", "pull", "q", "siblings", "warm")  # for the scorer too
 BORDERS = ("measured", "converged", "rough")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
 FEW = 100  # pairs: no two groups can be told among fewer
@@ -100,7 +101,8 @@ class MeasureThenTrust:
     def _aside(self, run: Any) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
         pictures = np.unique(run.pairs.picture[run.rows])
-        count = round(ASIDE * len(pictures)) if self.border == "measured" and len(run.rows) >= FEW else 0
+        many = self.border == "measured" and len(run.rows) >= FEW and len(pictures) > 1
+        count = max(1, round(ASIDE * len(pictures))) if many else 0
         return np.isin(run.pairs.picture[run.rows], seeded(run.seed, 909).choice(pictures, count, replace=False))
 
     def _begin_again(self, run: Any) -> None:
@@ -148,9 +150,12 @@ class MeasureThenTrust:
         if len(loss) < FEW:
             return np.ones(len(loss))
         if self.border != "measured":
-            return gaussians(loss, converged=self.border == "converged", seed=seed)
+            weight = gaussians(loss, converged=self.border == "converged", seed=seed)
+            self.noise = self.noise or [float(1 - weight.mean())]  # which loss follows is not the border's business
+            return weight
         if not self.noise:  # only the first time: later on those pictures are trained on too
-            self.noise = [share_of_wrong(loss[aside], null[aside])]
+            apart = aside if aside.any() else ~aside  # a single picture cannot be left out
+            self.noise = [share_of_wrong(loss[apart], null[apart])]
         weight = np.empty(len(loss))
         for part in (aside, ~aside):  # measured on different terms: ranked apart
             weight[part] = weighed(loss[part], self.noise[0])
@@ -190,13 +195,21 @@ class MeasureThenTrust:
         self.clean = dict(state["clean"])
 
 
-def rounds(epoch: int, step: int, steps: int, *, warm: int, epochs: int, restart: bool) -> float:
-    """Up, then level while measuring; a cycle of its own for the second round, or one over both without a restart."""
-    if not restart:
-        return one_cycle(epoch, step, steps, epochs=epochs)
-    if epoch < warm:
-        return min(1.0, 0.04 + 0.96 * (epoch * steps + step) / max(1, 2 * steps))
-    return one_cycle(epoch - warm, step, steps, epochs=max(1, epochs - warm))
+def rounds(
+    epoch: int, step: int, steps: int, *, warm: int, epochs: int, restart: bool, below: Any = None
+) -> dict[str, float] | float:
+    """Up, then level while measuring; a cycle of its own for the second round, or one over both without a restart.
+
+    What the scorer's schedule holds back (a backbone, for some epochs) waits in each round.
+    """
+    second = restart and epoch >= warm
+    here = epoch - warm if second else epoch
+    if restart and not second:
+        factor = min(1.0, 0.04 + 0.96 * (here * steps + step) / max(1, 2 * steps))
+    else:
+        factor = one_cycle(here, step, steps, epochs=max(1, epochs - warm) if second else epochs)
+    parts = below(here, step, steps) if below else None
+    return {name: factor if part else 0.0 for name, part in parts.items()} if isinstance(parts, dict) else factor
 
 
 def recipe(
@@ -242,7 +255,7 @@ def recipe(
     below_it = base.objective
     base.objective = lambda: below_it().ranked_by(Weighted(kind=chosen["few"], **kind))
     base.strategy, base.before_step, base.finish = trust, trust.weigh, trust.finish
-    base.schedule = partial(rounds, warm=warm, epochs=epochs, restart=restart)
+    base.schedule = partial(rounds, below=base.schedule, warm=warm, epochs=epochs, restart=restart)
     base.ema = ema
     return base
 
@@ -254,6 +267,7 @@ METHODS = [
         paper="ours, after NCR (NeurIPS 2021), RCL (TPAMI 2023) and CRCL (NeurIPS 2023)",
         needs=("pairs", "regions"),
         over="scorer",
+        decides=DECIDES,
         sets={"vse_infty": {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}},
         small={"epochs": 14, "loss": "auto"},  # whatever the scorer prefers
     ),

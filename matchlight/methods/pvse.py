@@ -173,14 +173,19 @@ def flat(model: Any) -> dict[str, Tensor]:
     Older files hold two dictionaries, picture and caption, and call PIE-Net `our_model`.
     """
     if isinstance(model, list | tuple):
-        sides = zip(SIDES, model, strict=False)
+        if len(model) != len(SIDES):
+            raise BadInput(f"{len(model)} dictionaries of weights; older files hold two, for pictures and captions")
+        sides = zip(SIDES, model, strict=True)
         model = {f"{side}{key.removeprefix('module.')}": value for side, part in sides for key, value in part.items()}
     named = {key.removeprefix("module.").replace(".our_model.", ".pie_net."): value for key, value in model.items()}
     return {key: value for key, value in named.items() if not key.startswith("img_enc.cnn.")}
 
 
 def read_pvse(file: dict[str, Any]) -> Foreign:
-    """A training checkpoint (`args` and `model`), or a released file: weights alone, trained with `legacy`."""
+    """A training checkpoint (`args` and `model`), or a released file: weights alone, trained with `legacy`.
+
+    A file that is a pair of dictionaries and nothing else comes as `model`: it too was trained with `legacy`.
+    """
     options = file.get("args", {"legacy": True})
     model = flat(file["model"] if "model" in file else {k: v for k, v in file.items() if torch.is_tensor(v)})
     if options.get("order") or not (options.get("img_attention", True) and options.get("txt_attention", True)):

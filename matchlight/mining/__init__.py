@@ -1,8 +1,8 @@
 """Offline mining: what a trained model confuses over a whole training set, as lists that training can draw from.
 
 `best.py` keeps the best so far, `chunks.py` encodes a side a piece at a time, `search.py` goes over all pairs,
-`coarse.py` over those that are proposed, `candidates.py` holds the lists and their files, `filters.py` strikes out what
-is likely no negative.
+`coarse.py` over those that are proposed, `candidates.py` holds the lists and their files, `released.py` reads lists for
+a data set, `filters.py` strikes out what is likely no negative, by an audit's word (`doubts.py`) too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import numpy as np
 import torch
 
 from matchlight.batches import Table
+from matchlight.console import say
 from matchlight.core import BadInput, Matcher
 from matchlight.mining.best import in_order
-from matchlight.mining.candidates import NONE, Candidates, is_whole, load, load_for, read_released
-from matchlight.mining.coarse import propose_and_rescore
-from matchlight.mining.search import Ledger, Search, sweep
+from matchlight.mining.candidates import NONE, Candidates, is_whole, load
+from matchlight.mining.coarse import propose_and_rescore, would_help
+from matchlight.mining.released import load_for, read_released
+from matchlight.mining.search import Ledger, Search, check_numbers, differing, sweep
 from matchlight.pairs import Pairs
 from matchlight.runs import VERSION, Run, fingerprint
 
@@ -48,24 +50,35 @@ def mine(
     `progress` is a file in which the search keeps where it stands, `about` what it must agree on to go on from there.
     """
     was_training = matcher.training
-    search = Search(matcher.eval(), table, rows, memory=memory, quiet=quiet)
-    ledger = Ledger(progress, about or {}, search)
-    if coarse is None:
-        lists = search.empty(top, images)
-        sweep(search, search.exact, lists, ledger, name="exact")
-        if any(best.scores.isnan().any() for best in lists):
-            raise BadInput("this model gives scores that are no numbers; nothing can be mined with it")
-        scored = [(best.scores, best.places) for best in lists]
-    else:
-        scored = propose_and_rescore(search, (top, images), coarse, ledger)
-    matcher.train(was_training)
+    try:
+        search = Search(matcher.eval(), table, rows, memory=memory, quiet=quiet)
+        scored = _scored(search, (top, images), coarse, Ledger(progress, about or {}, search))
+    finally:
+        matcher.train(was_training)
     named, seen = (
         _in_table(*some, known)[:, :most]
         for some, known, most in zip(scored, (search.rows, search.pictures), (top, images), strict=True)
     )
     lists_of_rows = np.empty_like(seen)
     lists_of_rows[search.order] = seen
-    return Candidates(search.pictures, rows, named, lists_of_rows)
+    return Candidates(search.pictures, rows, named, lists_of_rows).trimmed()
+
+
+def _scored(
+    search: Search, wanted: tuple[int, int], coarse: int | None, ledger: Ledger
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For both sides, scores and places in no order: of everything, or of what is proposed."""
+    if coarse is not None:
+        found = propose_and_rescore(search, wanted, coarse, ledger)
+    else:
+        if not search.quiet and would_help(search):
+            many = len(search.pictures) * len(search.rows) / 1e9
+            say(f"{many:.1f} billion pairs to score by attention: coarse=3 (--coarse 3) would score far fewer")
+        lists = search.empty(*wanted)
+        sweep(search, search.exact, lists, ledger, name="exact")
+        found = [(best.scores, best.places) for best in lists]
+    check_numbers(scores for scores, _ in found)
+    return found
 
 
 def _in_table(scores: torch.Tensor, places: torch.Tensor, known: np.ndarray) -> np.ndarray:
@@ -115,14 +128,14 @@ def mine_into(
 
 
 def _check_same(folder: Path, about: dict[str, Any]) -> None:
-    """A folder with anything in it must hold this very search."""
+    """A folder with anything in it must hold this very search; of one that is half done its `Ledger` tells."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     if is_whole(folder):
         _, known = load(folder)
-        differs = [name for name, value in about.items() if known.get(name) != value]
+        differs = differing(about, known)
         if differs:
-            raise BadInput(f"{folder}: holds candidates of another search ({', '.join(differs)} differ); another -o")
+            raise BadInput(f"{folder}: holds candidates of another search ({differs} differ); another -o")
     elif not (folder / PROGRESS).exists() and not (folder / "pictures.npy").exists():
         raise BadInput(f"{folder}: not empty and holds no candidates; choose another -o")
 

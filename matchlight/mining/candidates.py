@@ -1,8 +1,7 @@
 """Lists of hard negatives: for each picture the captions, and for each caption the pictures, that a model confuses.
 
 A folder of lists holds `i2t.npy` (rows, hardest first), `t2i.npy` (pictures), the `pictures.npy` and `rows.npy` they
-belong to, and `about.json`, which is written last. The files that AOQ's authors made, `i2t_NAME.npy` and
-`t2i_NAME.npy`, are read too; they count pictures and captions inside the training split.
+belong to, and `about.json`, which is written last. `released.py` reads the files that AOQ's authors made.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import numpy as np
 from matchlight import checkpoints
 from matchlight.core import BadInput
 from matchlight.formats.safe import load_npy
-from matchlight.pairs import Pairs
 
 NONE = -1  # behind the last entry of a list
 FILES = ("pictures", "rows", "i2t", "t2i")
@@ -30,6 +28,16 @@ class Candidates:
     rows: np.ndarray  # (C,)
     texts: np.ndarray  # (N, h) rows of other pictures, hardest first, NONE behind the last
     images: np.ndarray  # (C, m) other pictures
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Captions in the longest list of a picture, pictures in the longest of a caption: NONE is not counted."""
+        return longest(self.texts), longest(self.images)
+
+    def trimmed(self) -> Candidates:
+        """The lists without the columns in which nobody has an entry; one column is always left."""
+        texts, images = (max(1, depth) for depth in self.depth)
+        return Candidates(self.pictures, self.rows, self.texts[:, :texts], self.images[:, :images])
 
     def without(self, bad_texts: np.ndarray, bad_images: np.ndarray) -> Candidates:
         """The lists less these entries, in the old order and moved up."""
@@ -71,6 +79,11 @@ def moved_up(lists: np.ndarray, keep: np.ndarray) -> np.ndarray:
     return np.where(kept, np.take_along_axis(lists, order, 1), NONE)
 
 
+def longest(lists: np.ndarray) -> int:
+    """Entries of the longest of (N, h) lists; entries stand on the left."""
+    return int((lists != NONE).any(0).sum())
+
+
 def is_whole(folder: Path) -> bool:
     """Whether a folder holds finished lists of ours."""
     return (folder / "about.json").is_file()
@@ -80,6 +93,8 @@ def load(folder: str | Path) -> tuple[Candidates, dict[str, Any]]:
     """Finished lists of ours, memory-mapped, and what is known about them."""
     folder = Path(folder)
     about = checkpoints.read_json(folder / "about.json", "what `matchlight mine` writes")
+    if not isinstance(about, dict):
+        raise BadInput(f"{folder / 'about.json'}: not what `matchlight mine` writes (an object is needed); mine again")
     arrays = [_array(folder / f"{name}.npy") for name in FILES]
     pictures, rows, texts, images = arrays
     if texts.ndim != 2 or images.ndim != 2 or len(texts) != len(pictures) or len(images) != len(rows):
@@ -91,37 +106,3 @@ def _array(path: Path) -> np.ndarray:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; `matchlight mine` writes it")
     return load_npy(path, kinds="i")
-
-
-def load_for(folder: str | Path, pairs: Pairs, *, data: str, split: str = "train") -> Candidates:
-    """Lists for this data set, ours or the authors'; lists of other data are refused."""
-    folder = Path(folder)
-    if is_whole(folder):
-        found, about = load(folder)
-        if about.get("data") != data:
-            raise BadInput(f"{folder}: mined from other data than {pairs.root}")
-        return found
-    return read_released(folder, pairs, split=split)
-
-
-def read_released(folder: str | Path, pairs: Pairs, *, split: str = "train") -> Candidates:
-    """The authors' `i2t_*.npy` and `t2i_*.npy` for a data set whose training split stands in their order."""
-    folder = Path(folder)
-    arrays = [_only(folder, f"{way}_*.npy") for way in ("i2t", "t2i")]
-    pictures, rows = pairs.pictures_of(split), pairs.rows(split)
-    for (path, array), count, within, what in zip(
-        arrays, (len(pictures), len(rows)), (len(rows), len(pictures)), ("pictures", "captions"), strict=True
-    ):
-        if array.ndim != 2 or len(array) != count:
-            raise BadInput(f"{path}: {array.shape}, but the {split} split of {pairs.root} has {count} {what}")
-        if array.size and not 0 <= array.min() <= array.max() < within:
-            raise BadInput(f"{path}: names place {array.max()} of {within} in the {split} split of {pairs.root}")
-    (_, texts), (_, images) = arrays
-    return Candidates(pictures, rows, rows[texts], pictures[images])
-
-
-def _only(folder: Path, pattern: str) -> tuple[Path, np.ndarray]:
-    found = sorted(folder.glob(pattern)) if folder.is_dir() else []
-    if len(found) != 1:
-        raise BadInput(f"{folder}: {len(found)} files {pattern}; `matchlight mine` makes such a folder (about.json)")
-    return found[0], load_npy(found[0], kinds="iu")

@@ -15,8 +15,20 @@ from torch import Tensor
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.mining.best import INF
 from matchlight.mining.chunks import Chunks
-from matchlight.mining.search import Ledger, Lists, Search, sweep
+from matchlight.mining.search import Ledger, Lists, Search, check_numbers, sweep
 from matchlight.similarity import coarse_parts, default_budget, pair_cost, parts_of
+
+MANY = 2_000_000_000  # pairs; with fewer, proposals save little or nothing: a proposed pair costs more than one of many
+COSTLY = 1024  # bytes a pair: attention between two sets, not a few products
+
+
+def would_help(search: Search) -> bool:
+    """Whether so many pairs of so costly a similarity are to be scored that proposals are worth a thought."""
+    if len(search.pictures) * len(search.rows) <= MANY:
+        return False
+    images, texts = search.images[0], search.texts[0]  # the search begins with them
+    known = coarse_parts(search.matcher, TEXT, texts)
+    return all(part is not None for part in known) and pair_cost(search.matcher, images, texts) >= COSTLY
 
 
 def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.device) -> list[Tensor]:
@@ -83,6 +95,7 @@ def propose_and_rescore(
         images = coarse_vectors(search.matcher, IMAGE, search.images, search.where)
         texts = coarse_vectors(search.matcher, TEXT, search.texts, search.where)
         sweep(search, lambda k, j: proposed(images[k], texts[j]), lists, ledger, name="coarse")
+        check_numbers(best.scores for best in lists)  # they would be taken for no proposal
         state = None
     again, start = Rescore(search, lists), 0
     if state is not None:

@@ -6,36 +6,67 @@ of the lists to strike out: two arrays of bool, as large as the lists.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchlight.console import track
+from matchlight.console import say, track
 from matchlight.core import BadInput
 from matchlight.mining.candidates import NONE, Candidates, places
+from matchlight.mining.doubts import Doubts, read_doubts
 from matchlight.pairs import Pairs
 
 Struck = tuple[np.ndarray, np.ndarray]
 AT_ONCE = 200_000  # pairs of captions compared at a time
+ROUNDING = 1e-6  # a caption's cosine with itself may come out a little below 1
 KINDS = ("none", "captions", "relevance", "scores")
 
 
 def filtered(
     found: Candidates, pairs: Pairs, *, kind: str, alike: float = 0.8, audit: str | Path | None = None
 ) -> Candidates:
-    """The lists without what is likely no negative; `kind` is one of KINDS."""
+    """The lists without what is likely no negative, which is told; `kind` is one of KINDS."""
+    check_alike(alike)
     if kind == "none":
         return found
+    kept = found.without(*_likely_matches(found, pairs, kind, alike, audit))
+    if len(found.rows):
+        _tell(kind, struck(found, kept))
+    return kept
+
+
+def check_alike(alike: float) -> None:
+    """A cosine above 0: with 0 every caption would be like every other."""
+    if not 0 < alike <= 1:
+        raise BadInput(f"alike={alike}: a cosine above 0 and up to 1 (0.8 is the default)")
+
+
+def _likely_matches(found: Candidates, pairs: Pairs, kind: str, alike: float, audit: str | Path | None) -> Struck:
     if kind == "captions":
-        return found.without(*alike_captions(found, pairs, alike))
+        return alike_captions(found, pairs, alike)
     if kind == "relevance":
-        return found.without(*relevant(found, pairs))
+        return relevant(found, pairs)
     if audit is None:
         raise BadInput("filter=scores reads an audit: audit=DIR (or its pairs.csv)")
-    return found.without(*of_suspects(found, pairs, suspects(audit, len(pairs))))
+    return doubted(found, pairs, read_doubts(audit, pairs))
+
+
+def struck(before: Candidates, after: Candidates) -> dict[str, int]:
+    """How many entries went from the lists of pictures and captions, and how many of these have none left."""
+    out = {}
+    for what, old, new in (("captions", before.texts, after.texts), ("pictures", before.images, after.images)):
+        out[f"struck_{what}"] = int((old != NONE).sum() - (new != NONE).sum())
+    for what, new in (("pictures", after.texts), ("captions", after.images)):
+        out[f"{what}_without"] = int((new == NONE).all(1).sum())
+    return out
+
+
+def _tell(kind: str, count: dict[str, int]) -> None:
+    gone = f"{count['struck_captions']} captions and {count['struck_pictures']} pictures were struck from the lists"
+    left = f"{count['pictures_without']} pictures and {count['captions_without']} captions have none left"
+    say(f"filter={kind}: {gone}; {left}")
 
 
 # ---- captions that say the same --------------------------------------------------------------------------------------
@@ -63,8 +94,11 @@ class Grouped:
 
 def alike_captions(found: Candidates, pairs: Pairs, threshold: float) -> Struck:
     """Entries whose caption, or one of whose captions, is nearly a caption of one's own: TF-IDF cosine >= threshold."""
-    vectors = tfidf([pairs.captions[row] for row in found.rows])
     texts, images = (np.zeros(lists.shape, bool) for lists in (found.texts, found.images))
+    if not len(found.rows):
+        return texts, images
+    threshold *= 1 - ROUNDING
+    vectors = tfidf([pairs.captions[row] for row in found.rows])
     owner = places(found.pictures, pairs.picture[found.rows])
     groups = Grouped(np.arange(len(found.rows)), owner, len(found.pictures))
     most = int(groups.count.max(initial=1))
@@ -112,8 +146,13 @@ def relevant(found: Candidates, pairs: Pairs) -> Struck:
     """Entries that the data's own relevance file says fit."""
     if pairs.relevance is None:
         raise BadInput(f"{pairs.root}: filter=relevance needs a relevance file, and this data set has none")
-    texts = _fits(pairs.relevance, found.texts, found.pictures[:, None], captions_named=True)
-    images = _fits(pairs.relevance, found.images, found.rows[:, None], captions_named=False)
+    return known_to_fit(found, pairs.relevance)
+
+
+def known_to_fit(found: Candidates, relevance: Any) -> Struck:
+    """Entries that are True in a sparse (captions, pictures) matrix."""
+    texts = _fits(relevance, found.texts, found.pictures[:, None], captions_named=True)
+    images = _fits(relevance, found.images, found.rows[:, None], captions_named=False)
     return texts, images
 
 
@@ -130,24 +169,13 @@ def _fits(relevance: Any, lists: np.ndarray, own: np.ndarray, *, captions_named:
 # ---- what an audit doubts --------------------------------------------------------------------------------------------
 
 
-def suspects(audit: str | Path, rows: int) -> np.ndarray:
-    """Rows that an audit's pairs.csv marks as suspect."""
-    path = Path(audit) / "pairs.csv" if Path(audit).is_dir() else Path(audit)
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = [(line["row"], line["suspect"]) for line in csv.DictReader(file)]
-        found = [int(row) for row, doubt in lines if str(doubt).strip().lower() in ("1", "true", "yes")]
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; `matchlight audit -o DIR` writes DIR/pairs.csv") from None
-    except (KeyError, TypeError, ValueError, UnicodeDecodeError, csv.Error):
-        raise BadInput(f"{path}: not an audit's pairs.csv (columns row and suspect are needed)") from None
-    if any(not 0 <= row < rows for row in found):
-        raise BadInput(f"{path}: names row {max(found)}, and the data has {rows} rows; an audit of other data?")
-    return np.array(sorted(found), np.int64)
+def doubted(found: Candidates, pairs: Pairs, doubts: Doubts) -> Struck:
+    """Captions that may fit anywhere, pictures without a trusted caption, and pairs that the audit would rather see.
 
-
-def of_suspects(found: Candidates, pairs: Pairs, doubtful: np.ndarray) -> Struck:
-    """Captions whose own pair is suspect, since they may fit anywhere, and pictures left without a trusted caption."""
-    trusted = found.rows[~np.isin(found.rows, doubtful)]
+    A caption may fit anywhere if its own pair is suspect, or if it fits many pictures.
+    """
+    trusted = found.rows[~np.isin(found.rows, doubts.suspects)]
     pictures = np.setdiff1d(found.pictures, pairs.picture[trusted])
-    return np.isin(found.texts, doubtful), np.isin(found.images, pictures)
+    texts, images = known_to_fit(found, doubts.fits)
+    texts |= np.isin(found.texts, np.union1d(doubts.suspects, doubts.vague))
+    return texts, images | np.isin(found.images, pictures)

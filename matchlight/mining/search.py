@@ -8,7 +8,7 @@ down every so often, so that a search that was killed goes on behind the last un
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor
 from matchlight import checkpoints
 from matchlight.batches import Table
 from matchlight.console import track
-from matchlight.core import Matcher
+from matchlight.core import BadInput, Matcher
 from matchlight.mining.best import INF, Best
 from matchlight.mining.chunks import Room, both_sides, caption_order
 from matchlight.similarity import score_blocks
@@ -39,12 +39,14 @@ class Ledger:
     saved: float = 0.0
 
     def read(self) -> dict[str, Any] | None:
-        """What an earlier search of the same things left; None where there is none. Its units are then kept to."""
+        """What an earlier search left, whose units are then kept to; None where there is none. Another's is refused."""
         if self.path is None or not self.path.exists():
             return None
         state = checkpoints.load_tree(self.path)
-        if state["about"] != self.about:
-            return None
+        differs = differing(self.about, state["about"])
+        if differs:  # the other search may have taken days: it is not for us to throw away
+            where = f"{self.path.parent}: holds a half-done search"
+            raise BadInput(f"{where} with other settings ({differs} differ); another -o, or remove {self.path.name}")
         self.search.images.size, self.search.texts.size = state["sizes"]
         return state
 
@@ -55,6 +57,17 @@ class Ledger:
             sizes = (self.search.images.size, self.search.texts.size)
             checkpoints.save_tree(self.path, {"about": self.about, "sizes": sizes, **state()})
             self.saved = time.monotonic()
+
+
+def differing(about: dict[str, Any], known: dict[str, Any]) -> str:
+    """The names whose values are not the same in what is known of another search."""
+    return ", ".join(name for name in about if name not in known or known[name] != about[name])
+
+
+def check_numbers(lists: Iterable[Tensor]) -> None:
+    """Scores that are no numbers rank nothing: they are told, not left out."""
+    if any(bool(scores.isnan().any()) for scores in lists):
+        raise BadInput("this model gives scores that are no numbers; nothing can be mined with it")
 
 
 class Search:

@@ -24,7 +24,7 @@ from matchlight.methods import RECIPES, aoq, bfan
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets, counts
 from matchlight.mining import Candidates, mine_run
-from matchlight.network import Network, score_batch, whole_batch
+from matchlight.network import Network, objective_weights, score_batch, whole_batch
 from matchlight.objectives import Hinge, Probable
 from matchlight.prepare import prepare
 from matchlight.recipes import arguments, grounded
@@ -374,6 +374,42 @@ def test_a_run_that_is_given_is_the_first_round_and_its_weights_the_start(tmp_pa
     assert weights(fresh) != weights(run) and fresh.info["notes"]["rounds"]["second_starts"] == "from scratch"
 
 
+def test_what_a_loss_learnt_is_taken_along_into_the_second_round(tmp_path: Path) -> None:
+    named = tiny_settings(RECIPES["vsrn"].defaults) | {"epochs": 1, "rate": 1e-9, "device": "cpu", "preset": "small"}
+    source = train("vsrn", tiny_pairs(), tmp_path / "first", **named)
+    learnt = objective_weights(source.folder)["A"]
+    assert any(key.startswith("captioner") for key in learnt)
+    run = train("aoq", tiny_pairs(), tmp_path / "run", seed=5, start=source, h=5, **named)
+    after = objective_weights(run.folder)["A"]
+    for key in (key for key in learnt if key.startswith("captioner")):  # another seed, yet where the first one ended
+        assert_close(after[key], learnt[key], atol=1e-4, rtol=1e-3)
+
+
+def test_a_second_round_is_built_on_the_method_of_the_run_it_goes_on_from(tmp_path: Path) -> None:
+    small = {"preset": "small", "device": "cpu", "dim": 8, "word_dim": 8, "batch": 8, "warm": 0}
+    source = train("scan", tiny_pairs(), tmp_path / "scan", epochs=1, **small)
+    run = train("aoq", tiny_pairs(), tmp_path / "run", start=source, epochs=1, h=5, **small)
+    assert run.info["arguments"]["base"] == "scan"
+    with pytest.raises(BadInput, match="a run of scan, and base=bfan was asked for"):
+        train("aoq", tiny_pairs(), tmp_path / "other", start=source, base="bfan", epochs=1, **small)
+
+
+def test_the_second_round_can_have_a_rate_of_its_own_and_falls_after_ten_epochs() -> None:
+    sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9)
+    built = aoq.recipe(sizes, base="vsrn", epochs=20, second_rate=1e-5)
+    assert [built.schedule(epoch, 0, 1) for epoch in (14, 15, 30, 39, 40)] == pytest.approx([1, 0.1, 1, 1, 0.1])
+    assert built.groups(built.matcher(), built.objective())[0]["lr"] == 1e-5
+    with pytest.raises(BadInput, match="second_decay_every=5: vse_infty has no decay_every"):
+        aoq.recipe(sizes, base="vse_infty", epochs=20, second_decay_every=5)
+
+
+def test_a_second_round_without_a_single_negative_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no candidate is left"):
+        quick(tmp_path / "run", "vse_infty", filter="captions", alike=1e-9, first=1, epochs=1, warm=0)
+    with pytest.raises(BadInput, match="warm-up alone"):
+        quick(tmp_path / "other", "scan", warm=2, epochs=2)
+
+
 def test_lists_that_are_given_need_no_first_round(tmp_path: Path) -> None:
     small = {"preset": "small", "device": "cpu", "dim": 8, "word_dim": 8, "batch": 8}
     source = train("vse++", tiny_pairs(), tmp_path / "first", epochs=1, **small)
@@ -381,11 +417,11 @@ def test_lists_that_are_given_need_no_first_round(tmp_path: Path) -> None:
     run = quick(tmp_path / "run", "scan", candidates=str(tmp_path / "lists"), epochs=1, warm=0)
     assert phases(run) == ["second round"]
     with pytest.raises(BadInput, match="about.json"):
-        quick(tmp_path / "other", "scan", candidates=str(tmp_path / "nowhere"), epochs=1)
+        quick(tmp_path / "other", "scan", candidates=str(tmp_path / "nowhere"), epochs=2)
     with pytest.raises(BadInput, match="pairs.csv"):
-        quick(tmp_path / "other", "scan", filter="scores", audit=str(tmp_path / "no audit"), epochs=1)
+        quick(tmp_path / "other", "scan", filter="scores", audit=str(tmp_path / "no audit"), epochs=2)
     with pytest.raises(BadInput, match="relevance file"):
-        quick(tmp_path / "other", "scan", filter="relevance", epochs=1)
+        quick(tmp_path / "other", "scan", filter="relevance", epochs=2)
     assert not (tmp_path / "other").exists()  # refused before anything was made
 
 
@@ -458,14 +494,14 @@ def test_a_run_killed_late_in_the_second_round_goes_on_to_the_same_weights(
 
 
 def test_the_model_kept_is_one_of_the_second_round(tmp_path: Path) -> None:
-    run = quick(tmp_path / "run", "scan", rate=1e-9, first=2, epochs=1)  # nothing is learnt: the first epoch is as good
+    run = quick(tmp_path / "run", "scan", rate=1e-9, first=2, epochs=1, warm=0)  # nothing is learnt: all are as good
     assert json.loads((run.folder / "metrics.json").read_text())["epoch"] == 2
 
 
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ({"base": "aoq"}, "learns from pairs"),
+        ({"base": "aoq"}, "is built on one of"),
         ({"base": "scam"}, "scan"),
         ({"kind": "onquin"}, "offquin"),
         ({"first": "0"}, "at least 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_a_stranger_scores_as_the_matrix_says(tmp_path: Path) -> None:
 
 
 def test_rates_rise_once_a_round() -> None:
+    held = {"heads": 1.0, "backbone": 0.0}
+    waits = partial(rounds, warm=4, epochs=16, restart=True, below=lambda epoch, *_: held if epoch < 2 else 1.0)
+    assert [isinstance(waits(epoch, 5, 10), dict) for epoch in (0, 1, 2, 4, 5, 6)] == [True, True, False] * 2
+    assert waits(5, 0, 10)["backbone"] == 0 and waits(5, 0, 10)["heads"] > 0
     plan = [rounds(epoch, 0, 10, warm=4, epochs=16, restart=True) for epoch in range(16)]
     assert plan[0] < 0.1 and plan[3] == 1.0 and plan[4] < 0.1 and max(plan[5:9]) > 0.9 and plan[15] < 0.1
 
@@ -156,3 +161,9 @@ def test_every_part_can_be_switched_off(tmp_path: Path, more: dict[str, Any]) ->
     run = train("ncr+", pairs, tmp_path / "run", device="cpu", **settings)
     assert len(getattr(run.matcher, "members", [0])) == (1 if more.get("peers") == 1 else 2)
     assert "clean_A" in np.load(run.folder / "division.npz")
+
+
+def test_few_pictures_with_many_captions_train(tmp_path: Path) -> None:
+    pairs = tiny_pairs(4, 30, held=0)
+    run = train("ncr+", pairs, tmp_path / "run", device="cpu", preset="small", epochs=2, dim=8, hidden=8, word_dim=8)
+    assert np.isfinite(np.load(run.folder / "division.npz")["noise"]).all()

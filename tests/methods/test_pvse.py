@@ -113,6 +113,19 @@ def test_older_files_hold_two_dictionaries_and_another_name() -> None:
     assert new.arguments["sentence"] == "ends"
 
 
+def test_a_pair_of_dictionaries_alone_is_a_released_file() -> None:
+    alone = pvse.read_pvse({"model": older(released()), "opt": {}})
+    new = pvse.read_pvse({**released(), "opt": {}})
+    assert alone.weights.keys() == new.weights.keys() and alone.arguments == new.arguments
+    assert alone.arguments["sentence"] == "last_word"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_list_of_another_length_is_no_pair(count: int) -> None:
+    with pytest.raises(BadInput, match=f"{count} dictionaries"):
+        pvse.read_pvse({"model": (older(released()) * 2)[:count], "opt": {}})
+
+
 def test_a_file_trained_with_the_order_measure_is_refused() -> None:
     with pytest.raises(BadInput, match="order"):
         pvse.read_pvse({"model": released(), "args": {"order": True}})
