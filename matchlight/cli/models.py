@@ -14,6 +14,7 @@ from matchlight.cli.output import emit, table
 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
 OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
+OVERRIDES = "preset=auto|paper|small, strategy=ncr|ncr+|aoq, name=value ..."
 
 
 def methods(json: Json = False) -> None:
@@ -44,7 +45,7 @@ def train(
     method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")],
     data: Data,
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="preset=auto|paper|small, name=value ..., strategy=ncr|ncr+|aoq.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help=OVERRIDES)] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None,
     seed: Seed = 0,
     device: Device = "auto",

@@ -158,7 +158,8 @@ class MeasureThenTrust:
             self.noise = [share_of_wrong(loss[apart], null[apart])]
         weight = np.empty(len(loss))
         for part in (aside, ~aside):  # measured on different terms: ranked apart
-            weight[part] = weighed(loss[part], self.noise[0])
+            if part.any():
+                weight[part] = weighed(loss[part], self.noise[0])
         return weight
 
     # ---- training ----
