@@ -76,3 +76,12 @@ def test_methods_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[st
     listed = json.loads(said(capsys)[0])
     assert {"name", "paper", "needs", "defaults"} <= set(listed[0])
     assert {"vse++", "vse_infty"} <= {method["name"] for method in listed}
+
+
+def test_one_method_is_shown_with_its_arguments_and_what_presets_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "dive"]) == 0
+    shown = said(capsys)[0]
+    assert "smooth" in shown and "f30k" in shown and "diversity" in shown
+    assert main(["methods", "dive", "--json"]) == 0
+    assert json.loads(said(capsys)[0])["defaults"]["slots"] == 4
+    assert main(["methods", "dove"]) == 2 and "did you mean 'dive'" in said(capsys)[1][-1]

@@ -17,17 +17,37 @@ OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes
 OVERRIDES = "preset=auto|paper|small, strategy=ncr|ncr+|aoq, name=value ..."
 
 
-def methods(json: Json = False) -> None:
-    """List every method: its name, its paper, what it needs and its arguments.
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One of them: its arguments and presets.")] = None,
+    json: Json = False,
+) -> None:
+    """List every method: its name, its paper and what it needs; of one, its arguments and presets.
 
-    Example: matchlight methods
+    Example: matchlight methods dive
     """
     from matchlight.methods import RECIPES
+    from matchlight.recipes import method
 
+    if name is not None:
+        _one(method(name), json=json)
+        return
     if json:
         emit([_described(method) for method in RECIPES.values()])
         return
     table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in RECIPES.values()])
+
+
+def _one(chosen: Any, *, json: bool) -> None:
+    """The arguments of a method, with the paper's values and what the presets change."""
+    if json:
+        emit(_described(chosen))
+        return
+    presets = {"small": chosen.small, **chosen.presets}
+    rows = [
+        [name, str(value), *(str(preset.get(name, "")) for preset in presets.values())]
+        for name, value in chosen.defaults.items()
+    ]
+    table(f"{chosen.name}: {chosen.paper}", ["argument", "paper", *presets], rows)
 
 
 def _described(method: Any) -> dict[str, Any]:
