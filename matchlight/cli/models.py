@@ -44,10 +44,10 @@ def _one(chosen: Any, *, json: bool) -> None:
         return
     presets = {"small": chosen.small, **chosen.presets}
     rows = [
-        [name, str(value), *(str(preset.get(name, "")) for preset in presets.values())]
+        [name, str(value), ", ".join(f"{one} {preset[name]}" for one, preset in presets.items() if name in preset)]
         for name, value in chosen.defaults.items()
     ]
-    table(f"{chosen.name}: {chosen.paper}", ["argument", "paper", *presets], rows)
+    table(f"{chosen.name}: {chosen.paper}", ["argument", "paper", "presets"], rows)
 
 
 def _described(method: Any) -> dict[str, Any]:
