@@ -124,7 +124,7 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
 
 def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
     """A folder holds one comparison: cells of other data or another kind of noise must not stand in one table."""
-    from matchlight.runs import fingerprint
+    from matchlight.fingerprints import fingerprint
 
     shared = ("per", "kind", "split", "protocol")
     mine = {"data": fingerprint(pairs), **{name: getattr(settings, name) for name in shared}}

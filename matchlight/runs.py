@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from matchlight import checkpoints, processes
 from matchlight.console import say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
+from matchlight.fingerprints import SEEN, fingerprint, seen_by
 from matchlight.network import begin_with, objective_weights
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
@@ -119,42 +118,6 @@ def _blank(recipe: Recipe) -> Matcher:
         networks = {name: Built(name) for name in recipe.strategy.networks}
 
     return recipe.strategy.result(Shell())
-
-
-def fingerprint(pairs: Pairs) -> str:
-    """Changes when captions, pictures' names, pairing or splits do: what a resumed run must agree on."""
-    digest = hashlib.sha256()
-    digest.update("\0".join(map(str, pairs.names)).encode("utf-8", "replace") + b"\0\0")
-    for caption in pairs.captions:
-        digest.update(caption.encode("utf-8", "replace") + b"\0")
-    digest.update(np.ascontiguousarray(pairs.picture).tobytes())
-    digest.update("\0".join(map(str, pairs.splits.tolist())).encode())
-    if pairs.labels is not None:
-        digest.update(pairs.labels.image.tobytes() + pairs.labels.text.tobytes())
-    return digest.hexdigest()[:16]
-
-
-def marks(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-    """(n,) a number for each (picture, caption): the same pair has the same one in any version of the data."""
-    said = (f"{pairs.names[pairs.picture[row]]}\0{pairs.captions[row]}" for row in rows.tolist())
-    kept = (hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in said)
-    return np.frombuffer(b"".join(kept), dtype="<u8").copy()
-
-
-def _seen(pairs: Pairs, start: Run | None) -> np.ndarray:
-    """Marks of all pairs that a new run learns from, and of those its weights have learnt from before."""
-    before = start.folder / "seen.npy" if start is not None else None
-    old = np.load(before, allow_pickle=False) if before is not None and before.is_file() else np.zeros(0, "<u8")
-    return np.union1d(marks(pairs, pairs.rows("train")), old)
-
-
-def trained_on(run: Run, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-    """(n,) bool: which of these pairs the run learnt from, also where the data have changed since."""
-    path = run.folder / "seen.npy"
-    if path.is_file():
-        return np.isin(marks(pairs, rows), np.load(path, allow_pickle=False))
-    same = run.info.get("data", {}).get("fingerprint") == fingerprint(pairs)  # imported: learnt from nothing here
-    return np.isin(rows, pairs.rows("train")) if same and "train" in pairs.split_names else np.zeros(len(rows), bool)
 
 
 def pick_precision(name: str, device: torch.device) -> str:
@@ -285,16 +248,8 @@ def train(
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
     recipe = chosen.build(inputs.sizes, **given)
     info = _describe(chosen, taken, given, inputs, pairs, seed=seed, precision=precision, notes=recipe.notes)
-    trainer = Trainer(
-        folder,
-        recipe,
-        inputs,
-        seed=seed,
-        device=where,
-        precision=precision,
-        save_minutes=save_minutes,
-        board=tensorboard,
-    )
+    often: dict[str, Any] = {"save_minutes": save_minutes, "board": tensorboard}
+    trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, precision=precision, **often)
     if start is not None:
         _borrow(trainer, start)
     if recipe.check is not None:
@@ -304,7 +259,7 @@ def train(
             _check_free(folder, resume=resume)
             _claim(folder, info)
             _keep_words(folder, inputs, pairs)
-            checkpoints.write_array(folder / "seen.npy", _seen(pairs, start))
+            checkpoints.write_array(folder / SEEN, seen_by(pairs, start))
             passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
             say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
         processes.barrier()

@@ -32,8 +32,8 @@ from matchlight.auditing.report import safe_json, write_report
 from matchlight.auditing.verdict import judge
 from matchlight.checkpoints import write_json
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.pairs import Pairs
-from matchlight.runs import fingerprint
 
 NASTY = "</script><script>alert(1)</script>"
 

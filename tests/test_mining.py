@@ -17,13 +17,14 @@ from matchlight.batches import Table
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Ensemble, Items, Matcher
 from matchlight.encode import encode_both
+from matchlight.fingerprints import fingerprint
 from matchlight.methods import RECIPES
 from matchlight.mining import chunks, load, load_for, mine, mine_into, search
 from matchlight.mining.best import Best, in_order
 from matchlight.mining.candidates import moved_up, places
 from matchlight.pairs import Pairs
 from matchlight.prepare import prepare
-from matchlight.runs import fingerprint, train
+from matchlight.runs import train
 from matchlight.similarity import Dot, score_all
 from tests.reference import aoq as naive
 from tests.tiny import tiny_pairs

@@ -111,8 +111,8 @@ def test_suggestions_begin_with_the_audits_own_and_never_repeat_the_pair(collect
 
 def test_exported_decisions_clean_a_copy_of_the_data(collection, audit, tmp_path):
     from matchlight.auditing.apply import apply
+    from matchlight.fingerprints import fingerprint
     from matchlight.pairs import Pairs
-    from matchlight.runs import fingerprint
 
     pairs = Pairs.read(collection[1])
     summary = json.loads((audit / "summary.json").read_text())

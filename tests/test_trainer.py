@@ -12,9 +12,10 @@ import torch
 
 from matchlight.core import BadInput, Phase, Recipe
 from matchlight.evaluation import split_scores
+from matchlight.fingerprints import fingerprint, trained_on
 from matchlight.methods import RECIPES
 from matchlight.prepare import prepare
-from matchlight.runs import Run, fingerprint, train, trained_on
+from matchlight.runs import Run, train
 from matchlight.text import Vocabulary
 from matchlight.trainer import Trainer
 from tests.tiny import tiny_pairs

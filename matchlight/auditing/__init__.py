@@ -31,9 +31,10 @@ from matchlight.auditing.verdict import Verdict, judge
 from matchlight.checkpoints import write_json
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.noise import Truth
 from matchlight.pairs import Pairs
-from matchlight.runs import VERSION, Run, fingerprint
+from matchlight.runs import VERSION, Run
 
 __all__ = ["Audit", "Options", "audit"]
 

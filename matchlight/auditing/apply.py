@@ -21,9 +21,9 @@ from matchlight.auditing.partners_named import Decision, named_partners
 from matchlight.auditing.tables import cell, read_pairs, row_number
 from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.formats.safe import is_inside
 from matchlight.pairs import Pairs
-from matchlight.runs import fingerprint
 
 WORDS = {"accept": False, "reject": True, "keep": False, "drop": True, "rematch": True}  # the report's, the page's
 PARTS = ("decision", "image", "caption_row")

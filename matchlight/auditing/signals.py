@@ -35,9 +35,10 @@ from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vec
 from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint, trained_on
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
-from matchlight.runs import Run, alone, fingerprint, trained_on
+from matchlight.runs import Run, alone
 
 FILE = "signals.npz"
 MANY = 400  # pictures from which on ten folds are as well filled as five of fewer

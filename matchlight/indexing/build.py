@@ -20,6 +20,7 @@ import numpy as np
 from matchlight import checkpoints, processes
 from matchlight.console import say
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.indexing import atlas, distil, store
 from matchlight.indexing.asking import usual_padding
 from matchlight.indexing.catalogue import Catalogue
@@ -33,7 +34,7 @@ from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_be
 from matchlight.indexing.vectors import Sets
 from matchlight.mining import digest
 from matchlight.pairs import Pairs
-from matchlight.runs import VERSION, Run, fingerprint, start_processes
+from matchlight.runs import VERSION, Run, start_processes
 
 SETS, MODEL, ITEMS, ENGINE, MAPS = "sets", "model", "items", "engine", "coarse.safetensors"
 SHARE = 0.05  # of the items may be candidates before vectors are distilled

@@ -13,6 +13,7 @@ import numpy as np
 
 from matchlight import checkpoints
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.indexing import atlas, store
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.catalogue import Catalogue
@@ -23,7 +24,6 @@ from matchlight.indexing.packs import write_pack
 from matchlight.indexing.shards import SHARD, THUMBS, Source, names, sizes_of, write_sides
 from matchlight.indexing.vectors import Sets, write_shard
 from matchlight.pairs import Pairs
-from matchlight.runs import fingerprint
 
 if TYPE_CHECKING:
     from matchlight.indexing.index import Index

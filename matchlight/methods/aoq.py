@@ -27,6 +27,7 @@ from matchlight import checkpoints, processes
 from matchlight.batches import collate, fewest
 from matchlight.console import say
 from matchlight.core import BadInput, Matcher, Objective, Phase, Recipe, Sizes, Terms
+from matchlight.fingerprints import fingerprint
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import DRAWS, KINDS, Draw, Quintuplets
 from matchlight.mining import Candidates, load, load_for, mine_into
@@ -35,7 +36,6 @@ from matchlight.mining.filters import KINDS as FILTERS
 from matchlight.mining.filters import check_alike, filtered, struck
 from matchlight.network import Network, begin_with, objective_weights, score_batch, whole_batch
 from matchlight.recipes import Foreign, Method, check_choices, lowered, method
-from matchlight.runs import fingerprint
 from matchlight.strategies import WarmUp
 
 STEP = 10  # epochs of a second round at one rate
@@ -237,18 +237,9 @@ def recipe(
     one, two = build(epochs=length) if length else None, build(epochs=epochs, **later)
     _check_gentle(two, scratch=scratch, epochs=epochs)
     settings = {"kind": kind, "alpha": alpha, "beta": beta, "margin": margin_offline, "detach": detach_weight}
-    strategy = SecondRound(
-        one,
-        two,
-        first=length,
-        scratch=scratch,
-        candidates=candidates,
-        depth=h,
-        draw=draw,
-        kind=kind,
-        coarse=coarse,
-        strike={"kind": filter, "alike": alike, "audit": audit},
-    )
+    lists: dict[str, Any] = {"candidates": candidates, "depth": h, "coarse": coarse}
+    strike = {"kind": filter, "alike": alike, "audit": audit}
+    strategy = SecondRound(one, two, first=length, scratch=scratch, draw=draw, kind=kind, strike=strike, **lists)
     rounds = {"first": length, "second": epochs, "second_starts": "from scratch" if scratch else "from the first"}
     return replace(
         two,

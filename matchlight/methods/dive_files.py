@@ -102,11 +102,14 @@ def _check_kind(state: dict[str, Any]) -> None:
 
 def _check_options(options: dict[str, Any], similarity: str) -> None:
     seen = {name: (value, value) for name, value in SEEN.items()}
+    silent = []
     for name, (value, unasked) in {**UNSEEN, **seen, **OF_SIMILARITY.get(similarity, {})}.items():
-        found = options.get(name, unasked)
-        if found != value:
-            silent = "" if name in options else " (not said in this file: the authors' code then takes that)"
-            raise BadInput(f"{name}={shown(str(found))}{silent}: only {name}={value} can be read")
+        if options.get(name, value) != value:
+            raise BadInput(f"{name}={shown(str(options[name]))}: only {name}={value} can be read")
+        if name not in options and unasked != value:
+            silent.append(f"{name}={value}")
+    if silent:  # every file of the authors' code says; one that was stripped is most likely a released model
+        say(f"this file does not say how it computes; read as the released models: {', '.join(silent)}")
 
 
 # ---- what becomes an argument ----------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def _similarity(options: dict[str, Any]) -> dict[str, Any]:
     word = options.get(name, "smooth_chamfer")
     if word not in OLD_NAMES:
         raise BadInput(f"{name}={shown(str(word))}: no known similarity; known: {', '.join(sorted(OLD_NAMES))}")
-    return {"similarity": OLD_NAMES[word], "alpha": float(options.get("temperature", 1.0))}
+    return {"similarity": OLD_NAMES[word], "alpha": float(options.get("temperature", 16.0))}
 
 
 def _training(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

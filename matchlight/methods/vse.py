@@ -185,7 +185,7 @@ def infinity(
     rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
     frozen, seen = (freeze_epochs, backbone) if finetune else (0, None)
     gentle = WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None)
-    kept: dict[str, Any] = {"epochs": epochs, "batch": batch, "clip": clip, "ema": ema}
+    kept: dict[str, Any] = {"epochs": epochs, "batch": batch, "clip": clip, "ema": ema, "select": select}
     return Recipe(
         matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=seen),
         objective=hinge if loss == "hinge" else probable,
@@ -193,7 +193,6 @@ def infinity(
         groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),
         optimiser="adamw",
         schedule=partial(released, rates=rates, frozen=frozen),
-        select=select,
         siblings=siblings,
         validate_every=validate_every,
         **kept,

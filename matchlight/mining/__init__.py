@@ -18,13 +18,14 @@ import torch
 from matchlight.batches import Table
 from matchlight.console import say
 from matchlight.core import BadInput, Matcher
+from matchlight.fingerprints import fingerprint
 from matchlight.mining.best import in_order
 from matchlight.mining.candidates import NONE, Candidates, is_whole, load
 from matchlight.mining.coarse import propose_and_rescore, would_help
 from matchlight.mining.released import load_for, read_released
 from matchlight.mining.search import Ledger, Search, check_numbers, differing, sweep
 from matchlight.pairs import Pairs
-from matchlight.runs import VERSION, Run, fingerprint
+from matchlight.runs import VERSION, Run
 
 __all__ = ["NONE", "Candidates", "load", "load_for", "mine", "mine_into", "mine_run", "read_released"]
 

@@ -18,6 +18,7 @@ from typing import Any
 from matchlight import checkpoints
 from matchlight.core import BadInput
 from matchlight.evaluation import evaluate
+from matchlight.fingerprints import fingerprint
 from matchlight.pairs import Pairs
 from matchlight.prepare import pick_device
 from matchlight.recipes import Method, grounded, method, nearest
@@ -25,7 +26,7 @@ from matchlight.reproduce import style
 from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, plain
 from matchlight.reproduce.pages import data_facts, how_facts, page
-from matchlight.runs import Run, check_needs, fingerprint, train
+from matchlight.runs import Run, check_needs, train
 
 SHARED = ("seeds", "quick", "settings", "device")
 
