@@ -61,7 +61,7 @@ def open_page(chromium, site) -> Iterator[Any]:
 
     def open_(path: str = "", **options: Any) -> Any:
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)  # a busy machine is slow, not broken
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
