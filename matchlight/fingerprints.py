@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matchlight.formats.safe import load_npy
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def marks(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
 def seen_by(pairs: Pairs, start: Run | None) -> np.ndarray:
     """Marks of all pairs that a new run learns from, and of those its weights have learnt from before."""
     before = start.folder / SEEN if start is not None else None
-    old = np.load(before, allow_pickle=False) if before is not None and before.is_file() else np.zeros(0, "<u8")
+    old = load_npy(before) if before is not None and before.is_file() else np.zeros(0, "<u8")
     return np.union1d(marks(pairs, pairs.rows("train")), old)
 
 
@@ -46,6 +47,6 @@ def trained_on(run: Run, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
     """(n,) bool: which of these pairs the run learnt from, also where the data have changed since."""
     path = run.folder / SEEN
     if path.is_file():
-        return np.isin(marks(pairs, rows), np.load(path, allow_pickle=False))
+        return np.isin(marks(pairs, rows), load_npy(path))
     same = run.info.get("data", {}).get("fingerprint") == fingerprint(pairs)  # imported: learnt from nothing here
     return np.isin(rows, pairs.rows("train")) if same and "train" in pairs.split_names else np.zeros(len(rows), bool)

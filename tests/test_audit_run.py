@@ -270,6 +270,12 @@ def test_what_a_run_measured_while_it_trained_is_read_and_used(broken, tmp_path)
     np.testing.assert_allclose(found["run_measured_wrong"], (kept["null_A"] + kept["null_B"])[found["rows"]] / 2)
     alone = {name: value for name, value in found.items() if "measured" not in name}
     assert not np.array_equal(judge(found).score, judge(alone).score)
+    for name in ("evidence.npy", "seen.npy"):
+        kept_whole = (tmp_path / "run" / name).read_bytes()
+        (tmp_path / "run" / name).write_bytes(kept_whole[:-1])
+        with pytest.raises(BadInput, match=f"{name}.*cut or damaged"):
+            gather(run, pairs, tmp_path / "other", asked)
+        (tmp_path / "run" / name).write_bytes(kept_whole)
     (tmp_path / "run" / "division.npz").write_bytes(b"torn")
     with pytest.raises(BadInput, match="division.npz"):
         gather(run, pairs, tmp_path / "other", asked)

@@ -36,6 +36,7 @@ from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.fingerprints import fingerprint, trained_on
+from matchlight.formats.safe import load_npy
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
 from matchlight.runs import Run, alone
@@ -271,7 +272,7 @@ def _remembered(run: Run, pairs: Pairs, rows: np.ndarray) -> Lists:
         return found
     history = run.folder / "evidence.npy"
     if history.is_file():
-        found["history"] = np.load(history, allow_pickle=False)[:, rows]
+        found["history"] = load_npy(history)[:, rows]
     return found | _measured(run.folder / "division.npz", rows)
 
 
