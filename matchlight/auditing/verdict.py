@@ -15,7 +15,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from matchlight.auditing.by_run import EARLY, LATE, by_measures, by_memory, early, run_columns, trained_here
+from matchlight.auditing.by_run import (
+    EARLY,
+    LATE,
+    Columns,
+    Signals,
+    by_measures,
+    by_memory,
+    early,
+    run_columns,
+    trained_here,
+)
 from matchlight.auditing.labels import LabelVerdict
 from matchlight.auditing.mixture import fit, flagged, share_of_wrong
 
@@ -23,9 +33,6 @@ SPANS = 3
 PASSES = 3
 TELLING = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
 TOGETHER = 0.05  # a smaller share of pairs that only siblings find right is taken for chance
-
-Signals = dict[str, np.ndarray]
-Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)

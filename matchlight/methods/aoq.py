@@ -33,7 +33,7 @@ from matchlight.methods.quintuplets import DRAWS, KINDS, Draw, Quintuplets
 from matchlight.mining import Candidates, load, load_for, mine_into
 from matchlight.mining.candidates import is_whole
 from matchlight.mining.filters import KINDS as FILTERS
-from matchlight.mining.filters import check_alike, filtered, struck
+from matchlight.mining.filters import filtered, struck
 from matchlight.network import Network, begin_with, objective_weights, score_batch, whole_batch
 from matchlight.recipes import Foreign, Method, check_choices, lowered, method
 from matchlight.strategies import WarmUp
@@ -226,9 +226,6 @@ def recipe(
     that falls in steps falls after ten epochs at the latest, as the paper's.
     """
     check_choices(kind=(kind, tuple(KINDS)), draw=(draw, DRAWS), filter=(filter, FILTERS))
-    check_alike(alike)
-    if alpha <= 0:
-        raise BadInput(f"alpha={alpha}: alpha must be above 0")
     if (audit is None) == (filter == "scores"):
         raise BadInput("filter=scores and audit=DIR belong together")
     length = 0 if candidates is not None else round(1.5 * epochs) if first is None else first

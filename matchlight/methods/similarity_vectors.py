@@ -196,7 +196,7 @@ class SimilarityVectors(Similarity):
     def _most(self, texts: Embedding) -> int:
         """How many groups of captions: each spares padding and costs launches, which a GPU in training waits for.
 
-        A step of 128 pairs on an H200 takes 61 ms with four groups, 41 with two, 38 with one and twice the memory.
+        A step of 128 pairs on an H200 takes 61 ms with four groups, 41 with two, 38 with one.
         """
         least, each = (2, 64) if self.training and texts.vectors.is_cuda else (4, 32)
         return max(least, len(texts) // each)

@@ -63,7 +63,7 @@ def _lines(path: Path, rows: int) -> list[tuple[int, Line]]:
 
 def _matches(path: Path, lines: list[tuple[int, Line]], pairs: Pairs) -> list[tuple[int, int]]:
     """(row, picture) of better partners: the caption with another picture, the picture with another row's caption."""
-    from matchlight.auditing.tables import cell
+    from matchlight.auditing.tables import cell, whole
 
     place = {cell(str(name)): number for number, name in enumerate(pairs.names)}  # as the table writes names
     found = []
@@ -72,8 +72,9 @@ def _matches(path: Path, lines: list[tuple[int, Line]], pairs: Pairs) -> list[tu
         if image:
             found.append((row, _known(place.get(image), f"picture {image!r}", path, row)))
         if said:
-            other = int(said) if said.isdecimal() and int(said) < len(pairs) else None
-            found.append((_known(other, f"caption row {said!r}", path, row), int(pairs.picture[row])))
+            other = whole(said)
+            place_of = other if other is not None and other < len(pairs) else None
+            found.append((_known(place_of, f"caption row {said!r}", path, row), int(pairs.picture[row])))
     return found
 
 
