@@ -65,6 +65,7 @@ class Method:
     base: Method | None = None  # that method, once it is known (`grounded`)
     sets: dict[str, dict[str, Any]] = field(default_factory=dict)  # by method below: other defaults for its arguments
     decides: tuple[str, ...] = ()  # arguments that mean the same to the method below, which is told or has no say
+    weights: tuple[str, ...] = ()  # arguments that weigh a term here, and may be 0, though elsewhere they may not
     lasts: str = "epochs"  # the argument that says how long the method below trains
     begun: dict[str, Any] = field(default_factory=dict)  # settings of a run that starts from another's weights
     reader: Callable[[dict[str, Any]], Foreign | list[Foreign]] | None = (
@@ -248,15 +249,16 @@ def arguments(
         if name not in known:
             raise BadInput(f"{chosen.name} takes no argument {name!r}; {nearest(name, [*known, 'preset'])}")
     named = {name: convert(name, value, chosen.types[name]) for name, value in given.items()}
-    _check_values(named)
+    _check_values(named, weights=chosen.weights)
     taken, base = _preset(chosen, preset, pairs=pairs, device=device, batch=named.get("batch"))
     return {**known, **base, **(chosen.begun if begun else {}), **named}, taken
 
 
-def _check_values(named: dict[str, Any]) -> None:
+def _check_values(named: dict[str, Any], *, weights: tuple[str, ...]) -> None:
     """Values that every method reads alike: told before anything slow begins."""
     for name, value in named.items():
-        check_range(name, value)
+        if not (name in weights and value == 0):
+            check_range(name, value)
     check_choices(**{name: (named[name], known) for name, known in WORDS.items() if name in named})
 
 

@@ -51,6 +51,13 @@ def test_numbers_that_mean_nothing_to_sets_are_refused(word: str, hint: str) -> 
         arguments(RECIPES["dive"], dict(parse([word])), pairs=100, device="cpu")
 
 
+@pytest.mark.parametrize("name", ["dscmr", "sdml"])
+def test_a_term_that_is_weighed_can_be_left_out(name: str) -> None:
+    assert arguments(RECIPES[name], {"alpha": "0"}, pairs=100, device="cpu")[0]["alpha"] == 0
+    with pytest.raises(BadInput, match="above 0"):
+        arguments(RECIPES[name], {"alpha": "-1"}, pairs=100, device="cpu")
+
+
 def test_a_name_that_two_methods_use_can_be_given_to_either() -> None:
     given, _ = arguments(RECIPES["aoq"], {"base": "dive", "dive.alpha": "24"}, pairs=100, device="cuda")
     assert given["alpha"] == 0.3 and given["dive.alpha"] == 24.0

@@ -113,6 +113,7 @@ METHODS = [
         recipe,
         paper="Deep Supervised Cross-Modal Retrieval (CVPR 2019)",
         needs=("labels",),
+        weights=("alpha",),
         small=SMALL,
         presets={"wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 30}},
         pooled=True,

@@ -147,6 +147,7 @@ METHODS = [
         recipe,
         paper="Scalable Deep Multimodal Learning for Cross-Modal Retrieval (SIGIR 2019)",
         needs=("labels",),
+        weights=("alpha",),
         small=SMALL,
         presets={"wikipedia": {**SMALL, "inputs": "raw", "epochs": 30}},
         pooled=True,
