@@ -36,7 +36,7 @@ ROWS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "sgr": {
         "base": ("sgr", {**SGR, "warm": 0, "epochs": 5, "decay_every": 4}),
         "warm-up": ("sgr", {**SGR, "warm": 3, "epochs": 5, "decay_every": 4}),
-        "ncr": ("ncr", {**SGR, "rate": 3e-4, "warm": 3, "epochs": 6, "decay_every": 3}),
+        "ncr": ("ncr", {**SGR, "rate": 3e-4, "warm": 2, "epochs": 5, "decay_every": 2}),
         "ncr+": ("ncr+", {**SGR, "scorer": "sgr", "rate": 5e-4, "warm": 2, "epochs": 5}),
     },
 }

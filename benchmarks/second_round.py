@@ -113,8 +113,9 @@ def main() -> None:
     cells = [
         cell for seed in range(args.seeds) for base in args.bases.split(",") for cell in cells_of(base, seed, args)
     ]
-    early = [cell for cell in cells if not cell.begin]  # what others begin from must be there before them
-    late = [cell for cell in cells if cell.begin]
+    begun = {cell.begin for cell in cells}  # what others begin from must be there before them
+    early = [cell for cell in cells if cell.folder in begun]
+    late = [cell for cell in cells if cell.folder not in begun]
     results = [done for part in (early, late) for done in run(part, args.data, args.out, jobs=args.jobs)]
     order = [cell.name for cell in cells]
     results.sort(key=lambda one: (order.index(one[0].name), one[0].seed))

@@ -278,6 +278,15 @@ def test_a_run_that_measured_wrong_pairs_too_takes_nothing_away_and_adds_what_it
     assert siblings or both > without
 
 
+def test_what_came_of_a_run_that_measured_is_heard_where_no_siblings_are():
+    found, bad = made_up(noise=0.3, apart=1.0)
+    run, rng = measured(bad, apart=2.0), np.random.default_rng(6)
+    last = {f"run_{way}": 2 + 3.0 * bad + rng.normal(size=len(bad)) for way in ("i2t", "t2i")}
+    both, without = (roc_auc_score(bad, -judge(one, siblings=False).score) for one in (found | run | last, found | run))
+    assert 1 - both < 0.8 * (1 - without)
+    np.testing.assert_array_equal(judge(found | run | last).score, judge(found | run).score)
+
+
 def test_pairs_that_a_run_did_not_measure_are_judged_as_without_it():
     found, bad = made_up(noise=0.3)
     run = measured(bad)

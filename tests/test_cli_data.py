@@ -94,6 +94,12 @@ def test_help_and_version_come_without_waiting_for_torch() -> None:
     assert "matchlight 0." in done.stdout
 
 
+def test_the_command_is_a_module_too() -> None:
+    for arguments, code in ((["--version"], 0), (["data", "info", "nowhere"], 2)):
+        done = subprocess.run([sys.executable, "-m", "matchlight", *arguments], capture_output=True, text=True)
+        assert done.returncode == code and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_an_example_of_itself(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, lines = run(capsys, "data", command, "--help")

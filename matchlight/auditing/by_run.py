@@ -12,7 +12,7 @@ from matchlight.auditing.mixture import fit, posterior, weight_of_evidence
 
 EARLY, LATE = 2, 12  # epochs whose training losses count: first, and first that does not
 AGAIN = 3  # times that a run is read where no quick models were trained
-REPEATS = 0.7, 0.5  # how much a run counts alone, and beside quick models
+REPEATS = 0.7, 0.5  # how much a run counts alone, and beside quick models or measures
 FEW = 20  # right-looking pairs that a run must have measured to be heard
 
 Signals = dict[str, np.ndarray]
@@ -78,6 +78,16 @@ def side_by_side(made: np.ndarray, others: np.ndarray, alike: float) -> np.ndarr
     out = np.empty(len(made))
     out[np.argsort(order)] = np.sort(rng.choice(others, len(made), replace=len(others) < len(made)))
     return out
+
+
+def by_result(found: Signals, evidence: np.ndarray, noise: float) -> np.ndarray:
+    """What the model that came of such measures adds: it was kept from pairs it distrusted, and learnt from the rest.
+
+    Its losses repeat much of the measures, so they count by half; beside siblings they would drown a better witness.
+    Those of its training are of early epochs, before anything was distrusted, and do not help.
+    """
+    last = run_columns(found).get("run_loss")
+    return np.zeros(len(evidence)) if last is None else heard(last[:, None], posterior(evidence, noise)) * REPEATS[1]
 
 
 def by_memory(found: Signals, evidence: np.ndarray, noise: float) -> np.ndarray:

@@ -22,6 +22,7 @@ from matchlight.auditing.by_run import (
     Signals,
     by_measures,
     by_memory,
+    by_result,
     early,
     run_columns,
     trained_here,
@@ -70,18 +71,18 @@ class Verdict:
 
 def judge(found: Signals, *, siblings: bool = True) -> Verdict:
     """Combine the signals; the truth is not among them."""
-    trust = np.ones(len(found["rows"]))
+    trust, siblings = np.ones(len(found["rows"])), siblings and has_siblings(found)
     for _ in range(PASSES):
         real, wrong = anchored(found, trust)
         alone, made_alone, together = _told_apart(real, wrong)
         strays, made = alone, made_alone
-        if siblings and has_siblings(found):
+        if siblings:
             for to, end in ((real, ""), (wrong, "_wrong")):
                 to.update(sibling_columns(found, trust, end))
             strays, made, _ = _told_apart(real, wrong)
         strays, made, noise, seen = _with_training(found, strays, made)
-        asked = strays + _by_run(found, strays, alone, made_alone, noise)
-        moved = _moved_together(alone, made_alone, trust, together - noise) if siblings and has_siblings(found) else 0.0
+        asked = strays + _by_run(found, strays, alone, made_alone, noise, siblings=siblings)
+        moved = _moved_together(alone, made_alone, trust, together - noise) if siblings else 0.0
         bad = _wrong(asked, noise, alone, moved)
         trust = 1 - bad
     columns = {name: -value for name, value in (real | run_columns(found)).items()} | histories(found)
@@ -189,12 +190,16 @@ def histories(found: Signals) -> Columns:
     return {"training": np.where(found["decoy"], np.nan, early(found["history"]))}
 
 
-def _by_run(found: Signals, strays: np.ndarray, alone: np.ndarray, made_alone: np.ndarray, noise: float) -> np.ndarray:
+def _by_run(
+    found: Signals, strays: np.ndarray, alone: np.ndarray, made_alone: np.ndarray, noise: float, *, siblings: bool
+) -> np.ndarray:
     """What a run adds that was trained on these very pairs."""
-    if "run_measured" in found:
-        models, made, _, _ = _with_training(found, alone, made_alone)
-        return by_measures(found, models, made, noise) - models  # siblings say the same with a run or without
-    return by_memory(found, strays, noise)
+    if "run_measured" not in found:
+        return by_memory(found, strays, noise)
+    models, made, _, _ = _with_training(found, alone, made_alone)
+    measured = by_measures(found, models, made, noise)
+    more = measured - models  # siblings say the same with a run or without
+    return more if siblings else more + by_result(found, measured, noise)
 
 
 def has_siblings(found: Signals) -> bool:
