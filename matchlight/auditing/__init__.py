@@ -81,7 +81,7 @@ def audit(
 ) -> Audit:
     """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, captions, pictures, ...).
 
-    `source` is where `pairs` was read from (default: its root), for `matchlight data apply` to find again.
+    `source` is where `pairs` was read from (default: where it knows it was), for `matchlight data apply` to find again.
     """
     began = time.monotonic()
     folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
@@ -135,7 +135,7 @@ def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
 def _summary(
     pairs: Pairs, findings: Findings, verdict: Verdict, options: Options, source: str | Path | None
 ) -> dict[str, Any]:
-    path = str(Path(source if source is not None else pairs.root).resolve())
+    path = str(Path(source if source is not None else pairs.notes.get("read_from", pairs.root)).resolve())
     return {
         "pairs": len(findings),
         "flagged": int(findings.suspect.sum()),

@@ -1,4 +1,4 @@
-"""A cleaned copy of an audited data set: suspects dropped, or given to the picture they fit; the original stays.
+"""A cleaned copy of an audited data set: suspects dropped, re-matched or relabelled; the original stays.
 
 A person's decisions (exported from the report, or typed as `row,decision`) come before the audit's verdict: an accepted
 pair stays as it is, a rejected one is treated as a suspect, and one that was re-matched gets the partner named for it.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.partners_named import Decision, named_partners
+from matchlight.auditing.relabel import relabelled
 from matchlight.auditing.tables import cell, read_pairs, row_number
 from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
@@ -36,10 +37,11 @@ def apply(
     out: str | Path,
     *,
     rematch: bool = False,
+    relabel: bool = False,
     decisions: str | Path | None = None,
     data: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Write the cleaned copy; gives the counts of what was kept, dropped and re-matched."""
+    """Write the cleaned copy; gives the counts of what was kept, dropped, re-matched and relabelled."""
     from matchlight import formats
 
     folder = Path(audit)
@@ -50,15 +52,17 @@ def apply(
     lines = _checked(table, read_pairs(table), pairs, summary.get("split"))
     decided = {} if decisions is None else read_decisions(Path(decisions), len(pairs))
     bad = _wrong(lines, decided)
+    by_hand = {row for row, one in decided.items() if one.rematch}
+    labelled, mended = relabelled(table, lines, pairs, bad - by_hand) if relabel else (pairs, set())
     better = _better(table, lines, pairs) if rematch else {}
     pictures, captions = named_partners(decided, pairs)
-    said = pairs.with_captions_moved(*(np.array(list(one), dtype=np.int64) for one in (captions, captions.values())))
-    cleaned, moved = clean(said, bad - set(captions), {**better, **pictures})
+    said = labelled.with_captions_moved(*(np.array(list(one), dtype=np.int64) for one in (captions, captions.values())))
+    cleaned, moved = clean(said, bad - set(captions) - mended, {**better, **pictures})
     moved += len(captions)
     kind = kind_of(cleaned)
     formats.write(cleaned, out, to=kind)
-    kept = len(cleaned) - moved
-    return {"out": str(out), "format": kind, "kept": kept, "rematched": moved, "dropped": len(pairs) - len(cleaned)}
+    changed = {"rematched": moved, "relabelled": len(mended), "dropped": len(pairs) - len(cleaned)}
+    return {"out": str(out), "format": kind, "kept": len(cleaned) - moved - len(mended), **changed}
 
 
 def _original(folder: Path, summary: dict[str, Any], data: str | Path | None) -> Pairs:

@@ -214,6 +214,9 @@ def apply(
     rematch: Annotated[
         bool, typer.Option("--rematch", help="Give a suspect's caption to the picture it fits; drop the rest.")
     ] = False,
+    relabel: Annotated[
+        bool, typer.Option("--relabel", help="Give a wrong label the likelier class instead of dropping its pair.")
+    ] = False,
     decisions: Annotated[
         Path | None,
         typer.Option("--decisions", metavar="FILE", help="What a person decided, exported from the report."),
@@ -225,11 +228,11 @@ def apply(
 
     Example: matchlight data apply audits/one -o cleaned
     """
-    if drop and rematch:
-        raise typer.BadParameter("one of them", param_hint="--drop or --rematch")
+    if drop and (rematch or relabel):
+        raise typer.BadParameter("alone, or the others", param_hint="--drop, --rematch and --relabel")
     from matchlight.auditing.apply import apply as write_cleaned
 
-    _done(write_cleaned(audit, out, rematch=rematch, decisions=decisions, data=source), as_json)
+    _done(write_cleaned(audit, out, rematch=rematch, relabel=relabel, decisions=decisions, data=source), as_json)
 
 
 @data.command()

@@ -81,10 +81,14 @@ def read(path: str | Path, **options: Any) -> Pairs:
         place, format = place_of(Path(path), chosen.format)
         if format not in READERS:
             raise BadInput(f"{format!r} is no format; known: {', '.join(READERS)}")
-        return relevance.attach(READERS[format](place, chosen))
+        pairs = relevance.attach(READERS[format](place, chosen))
     except OSError as error:
         where = error.filename or path
         raise BadInput(f"{where}: cannot be read ({error.strerror or error})") from error
+    pairs.notes["read_from"] = str(
+        Path(path).absolute()
+    )  # the root of a single file is its folder, which cannot be opened again
+    return pairs
 
 
 def _options(options: dict[str, Any]) -> Options:
