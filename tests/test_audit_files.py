@@ -315,6 +315,24 @@ def test_a_copy_is_written_in_the_original_s_kind_where_that_can_hold_it(audited
 def test_the_worst_of_the_rest_are_shown_where_few_are_suspect():
     found = findings(10, bad={3: None, 7: None})
     found.score[[3, 7]], found.score[5] = (0.02, 0.01), 0.6
-    assert found.to_review(fewest=2).tolist() == [7, 3]
-    assert found.to_review(fewest=3).tolist() == [7, 3, 5]
-    assert len(found.to_review(fewest=40)) == 10
+    assert found.to_review(fewest=2, most=9).tolist() == [7, 3]
+    assert found.to_review(fewest=3, most=9).tolist() == [7, 3, 5]
+    assert len(found.to_review(fewest=40, most=40)) == 10 and len(found.to_review(fewest=40, most=6)) == 6
+
+
+def test_of_many_suspects_the_worst_are_shown_and_the_rest_evenly_down_to_the_least():
+    found = findings(300, bad=dict.fromkeys(range(200)))
+    found.score[:200], found.score[200:] = np.linspace(0, 0.5, 200), 0.9
+    found.reason[[250, 260]] = "near-duplicate", "caption fits many pictures"
+    shown = found.to_review(fewest=10, most=42).tolist()
+    assert len(shown) == 42 and shown[:20] == list(range(20)) and {199, 250, 260} <= set(shown)
+    assert max(np.diff(shown[19:40])) <= 1 + 180 / 20
+
+
+def test_a_report_that_shows_a_part_says_so(tmp_path):
+    pairs = named(6, 1)
+    found = findings(6, bad=dict.fromkeys(range(4)))
+    for cards, told in ((2, "Of 4 suspects 2 are shown: the worst 1"), (9, None)):
+        write_report(tmp_path / "r.html", pairs, found, summary(pairs, found), "", cards=cards)
+        page = (tmp_path / "r.html").read_text()
+        assert (told in page) if told else ("are shown" not in page)

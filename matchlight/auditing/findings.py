@@ -18,6 +18,7 @@ MISMATCHED, TWIN, VAGUE, UNREADABLE, LABEL = (
     "wrong label",
 )
 REASONS = (MISMATCHED, UNREADABLE, LABEL, TWIN, VAGUE)
+EACH = 20  # pairs shown of a reason that is no suspicion
 SUPPORT = 0.25  # probability a better partner needs among all there are
 TIMES = 3.0  # how much likelier than the own partner it must be
 VAGUE_RANK = 0.1  # share of the pictures that fit a vague caption better than its own
@@ -76,16 +77,32 @@ class Findings:
         bad = np.flatnonzero(self.suspect)
         return bad[np.argsort(self.score[bad], kind="stable")]
 
-    def to_review(self, *, fewest: int) -> np.ndarray:
-        """The suspects; where they are few, the worst of the rest as well: it shows how good the doubtful pairs are."""
+    def to_review(self, *, fewest: int, most: int) -> np.ndarray:
+        """Places to show, the worst first: suspects, some of every other reason, and the doubtful where these are few.
+
+        Of more suspects than there is room for, the worst fill half of it and the others come evenly, down to the
+        least suspect: that is where a person's word is worth most.
+        """
         rest = np.flatnonzero(~self.suspect)
         doubtful = rest[np.argsort(self.score[rest], kind="stable")]
-        suspects = self.worst()
-        return np.concatenate([suspects, doubtful[: max(0, fewest - len(suspects))]])
+        others = np.concatenate([doubtful[self.reason[doubtful] == reason][:EACH] for reason in REASONS])
+        suspects = thinned(self.worst(), max(most - len(others), most // 2))
+        few = doubtful[~np.isin(doubtful, others)][: max(0, fewest - len(suspects) - len(others))]
+        shown = np.concatenate([suspects, others, few])[:most]
+        return shown[np.argsort(self.score[shown], kind="stable")]
 
     def counts(self) -> dict[str, int]:
         """How often each reason was found."""
         return {reason: int((self.reason == reason).sum()) for reason in REASONS if (self.reason == reason).any()}
+
+
+def thinned(places: np.ndarray, room: int) -> np.ndarray:
+    """As many places as there is room for: the first ones, then evenly to the last."""
+    if len(places) <= room:
+        return places
+    first = room // 2
+    even = np.linspace(first, len(places) - 1, room - first).round().astype(np.int64)
+    return places[np.concatenate([np.arange(first), even])]
 
 
 def conclude(pairs: Pairs, found: Signals, verdict: Verdict) -> Findings:

@@ -162,7 +162,7 @@ MAIN = """<h2 id="chart">How pairs look to the models</h2>
 <h2>Review, the worst first</h2>
 <p>Keys: <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> accept the pair, <kbd>r</kbd> reject it,
 <kbd>u</kbd> undo. Exported decisions go into <code>matchlight data apply AUDIT -o DIR --decisions FILE</code>.</p>
-<div class="bar" role="toolbar" aria-label="filters and decisions">
+{cut}<div class="bar" role="toolbar" aria-label="filters and decisions">
 <label>Reason <select id="reason">{reasons}</select></label>
 <label>Split <select id="split">{splits}</select></label>
 <label>Score up to <input id="most" type="range" min="0" max="1" step="0.01" value="1">

@@ -30,9 +30,10 @@ def write_report(
     """The whole page, atomically."""
     reasons = ["", *findings.counts()]
     splits = sorted(set(pairs.splits[pairs.picture[findings.row]].tolist()))
+    places = findings.to_review(fewest=min(cards, FEWEST), most=cards)
     data = {
         "key": summary["data"]["fingerprint"],
-        "pairs": _cards(pairs, findings, findings.to_review(fewest=min(cards, FEWEST))[:cards]),
+        "pairs": _cards(pairs, findings, places),
         **_rows(pairs, findings, reasons, splits),
     }
     page = one_page(
@@ -42,6 +43,7 @@ def write_report(
         main=MAIN.format(
             legend=html.escape(LEGEND),
             chart=chart,
+            cut=_cut(int(findings.suspect[places].sum()), int(findings.suspect.sum())),
             reasons=_options(reasons, "all"),
             splits=_options(["", *splits], "all"),
         ),
@@ -79,6 +81,16 @@ def safe_json(value: Any) -> str:
         .replace("\u2028", "\\u2028")
         .replace("\u2029", "\\u2029")
     )
+
+
+def _cut(shown: int, all_of_them: int) -> str:
+    """What a reader must know where not every suspect is shown."""
+    if shown == all_of_them:
+        return ""
+    part = (
+        f"Of {all_of_them:,} suspects {shown:,} are shown: the worst {shown // 2:,}, and the others evenly, down to the"
+    )
+    return f"<p>{part} least suspect. <code>matchlight serve INDEX --audit AUDIT</code> reviews them all.</p>"
 
 
 def _facts(summary: dict[str, Any]) -> dict[str, str]:

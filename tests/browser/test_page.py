@@ -1,16 +1,10 @@
-"""The page in a real browser: what a person does, in the order they would do it.
-
-Needs Playwright and Debian's Chromium (MATCHLIGHT_CHROMIUM names another). Without them the tests are skipped with a
-reason; MATCHLIGHT_BROWSER=required makes that a failure.
-"""
+"""The page in a real browser: what a person does, in the order they would do it."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,32 +13,7 @@ import numpy as np
 import pytest
 from serving import audit_of, picture, running
 
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 REFUSED = "status of 415"  # what the browser says of a refusal that a test asks for
-
-
-def missing(reason: str) -> None:
-    if os.environ.get("MATCHLIGHT_BROWSER") == "required":
-        pytest.fail(f"the browser tests are required here, and {reason}")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("playwright is not installed (pip install 'matchlight[dev]')")
-    named = os.environ.get("MATCHLIGHT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if not named:
-        missing("no Chromium is found (apt-get install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=named, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
