@@ -245,6 +245,7 @@ def arguments(
     given, chosen = dict(given), grounded(chosen, given)
     preset = str(given.pop("preset", "auto"))
     known = chosen.defaults
+    given = _short(chosen, given, known)
     for name in given:
         if name not in known:
             raise BadInput(f"{chosen.name} takes no argument {name!r}; {nearest(name, [*known, 'preset'])}")
@@ -252,6 +253,16 @@ def arguments(
     _check_values(named, weights=chosen.weights)
     taken, base = _preset(chosen, preset, pairs=pairs, device=device, batch=named.get("batch"))
     return {**known, **base, **(chosen.begun if begun else {}), **named}, taken
+
+
+def _short(chosen: Method, given: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the method below may be written with its name (`scan.temperature`) where they need not be too."""
+    if chosen.base is None:
+        return given
+    plain = {name: name if name in known else name.removeprefix(f"{chosen.base.name}.") for name in given}
+    if twice := [name for name, short in plain.items() if short != name and short in given]:
+        raise BadInput(f"{twice[0]} and {plain[twice[0]]} are one argument of {chosen.name}; give it once")
+    return {plain[name]: value for name, value in given.items()}
 
 
 def _check_values(named: dict[str, Any], *, weights: tuple[str, ...]) -> None:

@@ -82,6 +82,8 @@ def test_one_method_is_shown_with_its_arguments_and_what_presets_change(capsys: 
     assert main(["methods", "dive"]) == 0
     shown = said(capsys)[0]
     assert "smooth" in shown and "f30k" in shown and "diversity" in shown
+    assert main(["methods", "lantern", "--json"]) == 0  # what it is built on has presets too
+    assert {"tuned", "f30k"} <= set(json.loads(said(capsys)[0])["presets"])
     assert main(["methods", "dive", "--json"]) == 0
     assert json.loads(said(capsys)[0])["defaults"]["slots"] == 4
     assert main(["methods", "dove"]) == 2 and "did you mean 'dive'" in said(capsys)[1][-1]

@@ -210,6 +210,14 @@ def test_an_ensemble_is_mined_by_the_mean_of_its_members_and_proposes_with_all_o
         assert as_lists(mine(both, table_of(pairs), np.arange(16), top=5, images=3, coarse=coarse).texts) == texts
 
 
+def test_an_ensemble_of_sets_proposes_with_every_vector() -> None:
+    pairs = tiny_pairs(14, 2, held=0)
+    (one, table, first), (two, _, second) = (scan_matcher(pairs, "dive", slots=k) for k in (2, 3))
+    texts, images = naive.mined((first + second) / 2, pairs.picture, 6, 4)
+    found = mine(Ensemble([one, two]), table, np.arange(28), top=6, images=4, coarse=5, memory=12_000)
+    assert as_lists(found.texts) == texts and as_lists(found.images) == images
+
+
 def test_a_similarity_without_single_vectors_cannot_propose() -> None:
     pairs = tiny_pairs(4, 1, held=0)
     matcher, table, _ = scan_matcher(pairs, "vse++", measure="order", absolute=True)

@@ -67,6 +67,20 @@ def test_a_name_that_two_methods_use_can_be_given_to_either() -> None:
     assert given["measure"] == "gce" and given["pcme.measure"] == "probability"
 
 
+def test_the_name_of_the_method_below_may_stand_before_any_of_its_arguments() -> None:
+    given, _ = arguments(RECIPES["ncr"], {"scorer": "scan", "scan.temperature": "4"}, pairs=100, device="cuda")
+    assert given["temperature"] == 4.0
+    with pytest.raises(BadInput, match="scan.temperature and temperature are one argument of ncr; give it once"):
+        arguments(
+            RECIPES["ncr"],
+            {"scorer": "scan", "scan.temperature": "4", "temperature": "5"},
+            pairs=100,
+            device="cuda",
+        )
+    with pytest.raises(BadInput, match="ncr takes no argument 'saf.temperature'"):
+        arguments(RECIPES["ncr"], {"scorer": "scan", "saf.temperature": "4"}, pairs=100, device="cuda")
+
+
 def test_presets_of_the_method_below_speak_of_it_alone() -> None:
     asked = {"scorer": "imram", "preset": "coco"}
     given, _ = arguments(RECIPES["ncr+"], asked, pairs=100, device="cuda")

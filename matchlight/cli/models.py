@@ -39,9 +39,12 @@ def methods(
 
 def _one(chosen: Any, *, json: bool) -> None:
     """The arguments of a method, with the paper's values and what the presets change."""
+    from matchlight.recipes import grounded
+
     if json:
         emit(_described(chosen))
         return
+    chosen = grounded(chosen, {})
     presets = {"small": chosen.small, **chosen.presets}
     rows = [
         [name, str(value), ", ".join(f"{one} {preset[name]}" for one, preset in presets.items() if name in preset)]
@@ -51,6 +54,9 @@ def _one(chosen: Any, *, json: bool) -> None:
 
 
 def _described(method: Any) -> dict[str, Any]:
+    from matchlight.recipes import grounded
+
+    method = grounded(method, {})
     presets = ["auto", "paper", "small", *method.presets]
     return {
         "name": method.name,

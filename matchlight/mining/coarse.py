@@ -1,12 +1,13 @@
 """Approximate candidates, exact scores: what a costly similarity should look at is proposed by single vectors.
 
-A first sweep compares one vector an item (`Similarity.coarse`) and proposes a few times as many candidates as are
-wanted; the true similarity then scores just those, pair by pair. For a set whose pairs run into the tens of billions
-that is hundreds of times less to score.
+A first sweep compares one vector an item, or every vector of a set (`Similarity.coarse`), and proposes a few times as
+many candidates as are wanted; the true similarity then scores just those, pair by pair. For a set whose pairs run into
+the tens of billions that is hundreds of times less to score.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from matchlight.similarity import coarse_parts, default_budget, pair_cost, parts
 MANY = 2_000_000_000  # pairs; with fewer, proposals save little or nothing: a proposed pair costs more than one of many
 COSTLY = 1024  # bytes a pair: attention between two sets, not a few products
 
+Members = tuple[Tensor, ...]  # the vectors of each member of an ensemble
+
 
 def would_help(search: Search) -> bool:
     """Whether so many pairs of so costly a similarity are to be scored that proposals are worth a thought."""
@@ -31,21 +34,25 @@ def would_help(search: Search) -> bool:
     return all(part is not None for part in known) and pair_cost(search.matcher, images, texts) >= COSTLY
 
 
-def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.device) -> list[Tensor]:
-    """Per chunk, the (N, k, d) vectors that propose; an ensemble's members, one vector each, stand side by side."""
-    return [_coarse(matcher, side, chunks[k]).to(where) for k in range(len(chunks))]
+def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.device) -> list[Members]:
+    """Per chunk, the (N, k, d) vectors that propose, of each member of an ensemble."""
+    return [tuple(part.to(where) for part in _coarse(matcher, side, chunks[k])) for k in range(len(chunks))]
 
 
-def _coarse(matcher: Matcher, side: str, embedding: Embeddings) -> Tensor:
+def _coarse(matcher: Matcher, side: str, embedding: Embeddings) -> Members:
     found = coarse_parts(matcher, side, embedding)
-    vectors = [vector.float() for vector in found if vector is not None]
-    if len(vectors) < len(found) or (len(vectors) > 1 and any(vector.shape[1] > 1 for vector in vectors)):
+    vectors = tuple(vector.float() for vector in found if vector is not None)
+    if len(vectors) < len(found):
         raise BadInput("this model has no single vectors to propose candidates with; mine without coarse")
-    return torch.cat(vectors, -1)
+    return vectors
 
 
-def proposed(images: Tensor, texts: Tensor) -> Tensor:
-    """(I, T) largest dot products of two batches of vectors (I, k, d), (T, l, d)."""
+def proposed(images: Members, texts: Members) -> Tensor:
+    """(I, T) largest dot products of two batches of vectors (I, k, d), (T, l, d), averaged over members."""
+    return reduce(torch.add, map(_nearest, images, texts)) / len(images)
+
+
+def _nearest(images: Tensor, texts: Tensor) -> Tensor:
     every = images.flatten(0, 1) @ texts.flatten(0, 1).T
     return every.view(len(images), images.shape[1], len(texts), texts.shape[1]).amax((1, 3))
 
