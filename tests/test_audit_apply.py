@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,12 @@ from test_audit_labels import worded
 
 from matchlight import formats
 from matchlight.auditing import tables
-from matchlight.auditing.apply import apply, read_decisions
+from matchlight.auditing.apply import _better, apply, clean, read_decisions
+from matchlight.auditing.partners_named import Decision, named_partners
 from matchlight.checkpoints import write_json
 from matchlight.cli import main
 from matchlight.core import BadInput
-from matchlight.pairs import Pairs
+from matchlight.pairs import Labels, Pairs
 
 HEAD = ["row", "decision", "image", "caption_row"]
 
@@ -138,6 +140,39 @@ def test_an_audit_of_one_split_needs_that_split_s_rows_alone(tmp_path):
     tables.write_pairs(folder / "pairs.csv", pairs, found)
     write_json(folder / "summary.json", summary(pairs, found))
     assert apply(folder, tmp_path / "clean")["dropped"] == 1
+
+
+# ---- names, labels and what spreadsheets do --------------------------------------------------------------------------
+
+
+def test_of_pictures_that_share_a_name_the_one_that_was_meant_gets_the_caption(tmp_path):
+    pairs = Pairs(["a", "same", "same", "b"], ["x", "y", "z", "w"], np.arange(4), np.full(4, "train"))
+    found = findings(4, bad={0: 2})
+    tables.write_pairs(tmp_path / "pairs.csv", pairs, found)
+    lines = {int(line["row"]): line for line in tables.read_pairs(tmp_path / "pairs.csv")}
+    assert lines[0]["better_image"] == "same" and _better(tmp_path / "pairs.csv", lines, pairs) == {0: 2}
+    lines[0]["better_image_row"] = ""
+    with pytest.raises(BadInput, match="row 0 names picture 'same' as better, and 2 pictures of the data are called so"):
+        _better(tmp_path / "pairs.csv", lines, pairs)
+    with pytest.raises(BadInput, match="said.csv line 2 names picture 'same'"):
+        named_partners({0: Decision(0, "rematch", "same", "", "said.csv line 2")}, pairs)
+
+
+def test_a_caption_without_labels_of_its_own_has_those_of_the_picture_it_moves_to():
+    hot = np.eye(3, dtype=bool)
+    pairs = Pairs(["a", "b", "c"], ["x", "y", "z"], np.arange(3), np.full(3, "train"))
+    for text, told in ((hot, 2), (hot[[1, 1, 2]], 1)):  # as its picture, or its own
+        labelled = replace(pairs, labels=Labels(["k", "l", "m"], hot, text))
+        cleaned, moved = clean(labelled, {0}, {0: 2})
+        assert moved == 1 and cleaned.labels.text[0].argmax() == told
+
+
+@pytest.mark.parametrize("text", ["\ufeffrow,decision\n4,accept\n", "\ufeffrow;decision\r\n4;accept\r\n"])
+def test_a_table_that_a_spreadsheet_saved_is_read(audited, tmp_path, text):
+    (tmp_path / "said.csv").write_text(text)
+    table = audited[0] / "pairs.csv"
+    table.write_text("\ufeff" + table.read_text())
+    assert apply(audited[0], tmp_path / "clean", decisions=tmp_path / "said.csv")["dropped"] == 1
 
 
 # ---- the original ----------------------------------------------------------------------------------------------------

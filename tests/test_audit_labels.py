@@ -208,3 +208,10 @@ def test_the_truth_about_labels_is_refused_where_there_are_none(tmp_path):
     with pytest.raises(BadInput, match="no single label an item"):
         audit(None, replace(worded(30), labels=None), tmp_path / "audit", truth=truth)
     assert not (tmp_path / "audit").exists()
+
+
+def test_a_label_audit_that_was_refused_leaves_the_folder_free(tmp_path):
+    with pytest.raises(BadInput):
+        audit(None, classes_of(8), tmp_path / "audit", folds=20)
+    assert not (tmp_path / "audit").exists()
+    assert audit(None, classes_of(60), tmp_path / "audit").summary["pairs"] == 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +76,6 @@ def test_an_accepted_label_stays_and_a_rejected_pair_without_a_likelier_one_is_d
 
 
 def test_of_two_rows_that_want_different_labels_for_their_picture_the_surer_decides():
-    from dataclasses import replace
-
     from matchlight.auditing.relabel import relabelled
 
     pairs = replace(classes_of(6), picture=np.array([0, 0, 1, 2, 3, 4]))
@@ -86,9 +85,26 @@ def test_of_two_rows_that_want_different_labels_for_their_picture_the_surer_deci
         1: line | {"score": "0.1", "likely": "class 2"},
     }
     for order in (lines, dict(reversed(lines.items()))):
-        found, mended = relabelled(Path("pairs.csv"), order, pairs, {0, 1})
-        assert mended == {0, 1} and found.labels.image[0].tolist() == [False, False, True, False]
+        found, mended = relabelled(Path("pairs.csv"), order, pairs, {0, 1}, set())
+        assert mended == {1} and found.labels.image[0].tolist() == [False, False, True, False]
     assert pairs.labels.image[0].sum() == 1  # the original is left alone
+
+
+def test_one_caption_of_several_does_not_decide_their_picture_s_label_nor_does_any_against_a_person():
+    from matchlight.auditing.relabel import relabelled
+
+    pairs = replace(classes_of(6), picture=np.array([0, 0, 0, 1, 2, 3]))
+    line = {"side": "image", "label": "", "image_label": "", "text_label": "", "likely": "class 2", "score": "0.1"}
+    wrong, right_ = line | {"reason": "wrong label"}, line | {"reason": "", "side": "", "likely": ""}
+    for lines, accepted, changes in (
+        ({0: wrong, 1: right_, 2: right_}, set(), False),
+        ({0: wrong, 1: wrong, 2: right_}, set(), True),
+        ({0: wrong, 1: wrong, 2: right_}, {2}, False),
+    ):
+        bad = {row for row, one in lines.items() if one["reason"]}
+        found, mended = relabelled(Path("pairs.csv"), lines, pairs, bad, accepted)
+        assert mended == (bad if changes else set())
+        assert found.labels.image[0].argmax() == (2 if changes else pairs.labels.image[0].argmax())
 
 
 @pytest.mark.parametrize(

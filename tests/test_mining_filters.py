@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from matchlight.auditing.findings import MISMATCHED, VAGUE, Findings
 from matchlight.auditing.tables import write_pairs
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.mining import NONE, Candidates
 from matchlight.mining.doubts import read_doubts
 from matchlight.mining.filters import filtered, struck, tfidf
@@ -152,3 +154,17 @@ def test_partners_that_the_data_does_not_have_are_of_another_audit(tmp_path: Pat
         (tmp_path / "pairs.csv").write_text(head + line + "\n")
         with pytest.raises(BadInput, match=f"row 0 names {told} as better.*other data"):
             read_doubts(tmp_path, words("p", "q"))
+
+
+def test_an_audit_of_other_data_or_one_that_was_cut_strikes_nothing(tmp_path: Path) -> None:
+    pairs = words("p", "q", "r")
+    audited(tmp_path, pairs, suspect={1: 1})
+    about = {"data": {"fingerprint": fingerprint(pairs)}, "split": "all"}
+    (tmp_path / "summary.json").write_text(json.dumps(about))
+    assert read_doubts(tmp_path, pairs).suspects.tolist() == [1]
+    with pytest.raises(BadInput, match="an audit of other data than"):
+        read_doubts(tmp_path, words("p", "q", "s"))
+    table = tmp_path / "pairs.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:2]) + "\n")
+    with pytest.raises(BadInput, match=r"pairs.csv: row 1 is missing \(2 in all\)"):
+        read_doubts(tmp_path, pairs)

@@ -110,13 +110,18 @@ def _labels_only(
     pairs: Pairs, folder: Path, options: Options, truth: Truth | None, source: str | Path | None, began: float
 ) -> Audit:
     """A set whose texts are vectors: only its labels can be judged."""
-    from matchlight.auditing.signals import claim, settings
+    from matchlight.auditing.signals import claim, let_go, settings
 
     if not can_judge(pairs):
         raise BadInput(f"{pairs.root}: its texts are vectors; an audit needs captions in words, or one label an item")
-    claim(folder, settings(None, pairs, options))
+    there, free = folder.exists(), claim(folder, settings(None, pairs, options))
     rows = pairs.rows(options.split)
-    labelled = _judged_labels(pairs, rows, options)
+    try:
+        labelled = _judged_labels(pairs, rows, options)
+    except BadInput:
+        if free:
+            let_go(folder, there=there)
+        raise
     findings = conclude_labels(pairs, rows, labelled)
     verdict = Verdict.of_labels(labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)

@@ -19,12 +19,12 @@ import numpy as np
 
 from matchlight.auditing.partners_named import Decision, named_partners
 from matchlight.auditing.relabel import relabelled
-from matchlight.auditing.tables import cell, read_pairs, row_number
+from matchlight.auditing.tables import Named, read_pairs, row_number
 from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
 from matchlight.fingerprints import fingerprint
 from matchlight.formats.safe import is_inside
-from matchlight.pairs import Pairs
+from matchlight.pairs import Labels, Pairs
 
 WORDS = {"accept": False, "reject": True, "keep": False, "drop": True, "rematch": True}  # the report's, the page's
 PARTS = ("decision", "image", "caption_row")
@@ -53,7 +53,8 @@ def apply(
     decided = {} if decisions is None else read_decisions(Path(decisions), len(pairs))
     bad = _wrong(lines, decided)
     by_hand = {row for row, one in decided.items() if one.rematch}
-    labelled, mended = relabelled(table, lines, pairs, bad - by_hand) if relabel else (pairs, set())
+    accepted = set(decided) - bad
+    labelled, mended = relabelled(table, lines, pairs, bad - by_hand, accepted) if relabel else (pairs, set())
     better = _better(table, lines, pairs) if rematch else {}
     pictures, captions = named_partners(decided, pairs)
     said = labelled.with_captions_moved(*(np.array(list(one), dtype=np.int64) for one in (captions, captions.values())))
@@ -107,14 +108,14 @@ def _wrong(lines: dict[int, Line], decided: dict[int, Decision]) -> set[int]:
 
 
 def _better(path: Path, lines: dict[int, Line], pairs: Pairs) -> dict[int, int]:
-    """Row -> the picture its caption rather fits; names that a spreadsheet quote was put before are found too."""
-    place = {str(name): number for number, name in enumerate(pairs.names)}
-    place |= {cell(name): number for name, number in place.items()}
-    named = {row: line["better_image"] for row, line in lines.items() if line.get("better_image")}
-    for row, name in named.items():
-        if name not in place:
-            raise BadInput(f"{path}: row {row} names picture {name!r} as better, and the data has none such")
-    return {row: place[name] for row, name in named.items() if _support(path, row, lines[row]) >= SURE}
+    """Row -> the picture its caption rather fits."""
+    known = Named(pairs)
+    named = {row: line for row, line in lines.items() if line.get("better_image")}
+    places = {
+        row: known.place(line["better_image"], line.get("better_image_row"), f"{path}: row {row}")
+        for row, line in named.items()
+    }
+    return {row: place for row, place in places.items() if _support(path, row, lines[row]) >= SURE}
 
 
 def _support(path: Path, row: int, line: Line) -> float:
@@ -133,10 +134,22 @@ def clean(pairs: Pairs, bad: set[int], better: dict[int, int]) -> tuple[Pairs, i
     moves = {row: better[row] for row in bad if row in better}
     for row, place in moves.items():
         picture[row] = place
+    pairs = replace(pairs, labels=_with_their_picture(pairs, moves))
     rows = np.array([row for row in range(len(pairs)) if row not in bad or row in moves], dtype=np.int64)
     if not len(rows):
         raise BadInput(f"{pairs.root}: nothing would be left; every pair is suspect or was rejected")
     return replace(pairs, picture=picture).select(np.unique(picture[rows]), rows), len(moves)
+
+
+def _with_their_picture(pairs: Pairs, moves: dict[int, int]) -> Labels | None:
+    """Labels after captions moved: one that had its picture's, for want of its own, has its new picture's."""
+    if pairs.labels is None:
+        return None
+    text = pairs.labels.text.copy()
+    for row, place in moves.items():
+        if (text[row] == pairs.labels.image[pairs.picture[row]]).all():
+            text[row] = pairs.labels.image[place]
+    return replace(pairs.labels, text=text)
 
 
 def kind_of(pairs: Pairs) -> str:
@@ -155,7 +168,7 @@ def kind_of(pairs: Pairs) -> str:
 def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
     """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns)."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # a spreadsheet puts a mark before the text
     except OSError as problem:
         raise BadInput(f"{path}: cannot be read ({problem.strerror}); the report's export buttons write it") from None
     except UnicodeDecodeError:
@@ -181,7 +194,8 @@ def _from_json(path: Path, text: str) -> list[Decision]:
 
 
 def _from_csv(path: Path, text: str) -> list[Decision]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    first = text.partition("\n")[0]  # many spreadsheets write semicolons
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
     try:
         if not {"row", "decision"} <= set(reader.fieldnames or ()):
             raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")

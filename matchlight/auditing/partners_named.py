@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from matchlight.auditing.tables import whole
+from matchlight.auditing.tables import Named, whole
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 
@@ -30,17 +30,16 @@ class Decision:
 
 def named_partners(decided: dict[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:
     """(row -> picture, row -> row of another caption) of the rows that are re-matched in the end."""
-    places = {str(name): place for place, name in enumerate(pairs.names)}
+    known = Named(pairs)
     pictures: dict[int, int] = {}
     captions: dict[int, int] = {}
     for row, one in decided.items():
         if not one.rematch:
             continue
-        image = one.image if one.image in places else one.image.removeprefix("'")  # a spreadsheet's quote
         said = whole(one.caption_row)
-        if image in places and not one.caption_row:
-            pictures[row] = places[image]
-        elif not image and said is not None and said < len(pairs):
+        if one.image in known.places and not one.caption_row:
+            pictures[row] = known.place(one.image, None, one.where)
+        elif not one.image and said is not None and said < len(pairs):
             captions[row] = said
         else:
             raise BadInput(f"{one.where}: a rematch names either an image or a caption_row of the data")

@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from matchlight.auditing.findings import LABEL
 from matchlight.auditing.tables import LABELS, cell
 from matchlight.core import BadInput
 from matchlight.pairs import Labels, Pairs
 
-SIDES = {"image": ("image",), "text": ("text",), "both": ("image", "text")}
+IMAGE, TEXT = "image", "text"
+SIDES = (IMAGE, TEXT, "both")
+
+Lines = dict[int, dict[str, str]]
 
 
-def relabelled(path: Path, lines: dict[int, dict[str, str]], pairs: Pairs, bad: set[int]) -> tuple[Pairs, set[int]]:
+def relabelled(path: Path, lines: Lines, pairs: Pairs, bad: set[int], accepted: set[int]) -> tuple[Pairs, set[int]]:
     """The data with likelier labels, and the bad rows that are right by that.
 
-    Rows of one picture may want different labels for it: the surest of them, the one with the lowest score, decides.
+    A picture's label is one for all its rows: it changes where more than half of them find it wrong, to what the surest
+    of these (the lowest score) says, and never where a person accepted one of them. A row whose wish is not followed is
+    as bad as before.
     """
     if pairs.labels is None or not all(set(LABELS) <= set(line) for line in lines.values()):
         raise BadInput(
             f"{path}: no label was judged; --relabel needs data with one class for each picture and each text"
         )
-    classes = {told: number for number, name in enumerate(pairs.labels.names) for told in (name, cell(name))}
-    wanted = sorted((_score(path, row, lines[row]), row) for row in bad & set(lines) if lines[row]["reason"] == LABEL)
+    wishes = _wishes(path, lines, pairs.labels, bad)
+    pictures = _agreed(wishes, lines, pairs.picture, fixed={_of(pairs, row) for row in accepted})
     labels = Labels(pairs.labels.names, pairs.labels.image.copy(), pairs.labels.text.copy())
-    for _, row in reversed(wanted):
+    for place, likely in pictures.items():
+        labels.image[place] = np.arange(len(labels.names)) == likely
+    mended = {row for row, (side, likely) in wishes.items() if side == TEXT or pictures.get(_of(pairs, row)) == likely}
+    for row in mended:
+        side, likely = wishes[row]
+        if side != IMAGE:
+            labels.text[row] = np.arange(len(labels.names)) == likely
+    return replace(pairs, labels=labels), mended
+
+
+def _wishes(path: Path, lines: Lines, labels: Labels, bad: set[int]) -> dict[int, tuple[str, int]]:
+    """Row -> whose label is wrong and the class it should have, the surest row first."""
+    classes = {told: number for number, name in enumerate(labels.names) for told in (name, cell(name))}
+    wanted = sorted((_score(path, row, lines[row]), row) for row in bad & set(lines) if lines[row]["reason"] == LABEL)
+    for _, row in wanted:
         side, likely = lines[row]["side"], lines[row]["likely"]
         if side not in SIDES or likely not in classes:
             raise BadInput(
                 f"{path}: row {row} has side {side!r} and likely {likely!r}; image, text or both, and a class"
             )
-        for one in SIDES[side]:
-            table, place = (labels.image, pairs.picture[row]) if one == "image" else (labels.text, row)
-            table[place] = False
-            table[place, classes[likely]] = True
-    return replace(pairs, labels=labels), {row for _, row in wanted}
+    return {row: (lines[row]["side"], classes[lines[row]["likely"]]) for _, row in wanted}
+
+
+def _agreed(
+    wishes: dict[int, tuple[str, int]], lines: Lines, picture: np.ndarray, *, fixed: set[int]
+) -> dict[int, int]:
+    """Picture -> its new class, where most of its rows find the old one wrong."""
+    rows = Counter(int(picture[row]) for row in lines)
+    against = Counter(int(picture[row]) for row, (side, _) in wishes.items() if side != TEXT)
+    out: dict[int, int] = {}
+    for row, (side, likely) in wishes.items():
+        place = int(picture[row])
+        if side != TEXT and 2 * against[place] > rows[place] and place not in fixed:
+            out.setdefault(place, likely)  # the surest comes first
+    return out
+
+
+def _of(pairs: Pairs, row: int) -> int:
+    return int(pairs.picture[row])
 
 
 def _score(path: Path, row: int, line: dict[str, str]) -> float:

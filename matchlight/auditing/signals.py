@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.fingerprints import fingerprint, trained_on
 from matchlight.formats.safe import load_npy
-from matchlight.pairs import Pairs
+from matchlight.pairs import BadPicture, Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
 from matchlight.runs import Run, alone
 
@@ -60,6 +62,9 @@ class Options:
     pictures: str = "auto"  # what the closed form sees of them: own, or backbones joined by "+"; auto: own and lite0-2
 
 
+UNREADABLE_ZIP = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
 def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
     """The signals of all usable pairs of a split, from the folder where they are there already."""
     kept = folder / FILE
@@ -72,10 +77,30 @@ def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dic
                 write_npz(kept, _gather(run, pairs, folder / "work", options))
             except BadInput:
                 if free:  # nothing was here before: what was refused must not stand in the way of what was meant
-                    _let_go(folder, there=there)
+                    let_go(folder, there=there)
                 raise
         shutil.rmtree(folder / "work", ignore_errors=True)
-    return read(kept)
+    found = read(kept)
+    _check_mended(found, pairs, folder)
+    return found
+
+
+def _check_mended(found: dict[str, np.ndarray], pairs: Pairs, folder: Path) -> None:
+    """Pictures that could not be read when the signals were gathered, and can be now, have never been judged."""
+    if pairs.pictures is None:
+        return
+    silent = {int(row) for row in found["lost"] if not _says(pairs.captions[row])}
+    for place in np.unique([pairs.picture[row] for row in found["lost"] if row not in silent]).astype(int).tolist():
+        try:
+            pairs.pictures.open(place)
+        except BadPicture:
+            continue
+        told = f"picture {pairs.names[place]} can be read now, and could not when it was audited"
+        raise BadInput(f"{folder}: {told}; choose another -o to judge it")
+
+
+def _says(caption: str) -> bool:
+    return any(map(str.isalnum, caption))
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -85,8 +110,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; `matchlight audit` writes it") from None
-    except (ValueError, OSError, EOFError):
-        raise BadInput(f"{path}: not a readable file of signals; remove it and audit again") from None
+    except UNREADABLE_ZIP:
+        raise BadInput(f"{path}: not a readable .npz file; remove it, and what wrote it can be run again") from None
 
 
 def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
@@ -119,6 +144,8 @@ def claim(folder: Path, settings: dict[str, Any]) -> bool:
     path = folder / "settings.json"
     if path.exists():
         old = checkpoints.read_json(path, "an audit's settings")
+        if not isinstance(old, dict):
+            raise BadInput(f"{path}: no audit's settings; choose another -o")
         if differs := [name for name, value in settings.items() if old.get(name) != value]:
             raise BadInput(f"{folder} holds another audit ({', '.join(differs)} differ); choose another -o")
         return False
@@ -131,7 +158,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> bool:
     return True
 
 
-def _let_go(folder: Path, *, there: bool) -> None:
+def let_go(folder: Path, *, there: bool) -> None:
     """Take a claim back, and the folder with it unless it was `there` before."""
     shutil.rmtree(folder / "work", ignore_errors=True)
     (folder / "settings.json").unlink(missing_ok=True)
@@ -171,7 +198,7 @@ def _pool(pairs: Pairs, split: str) -> Pairs:
 
 def _usable(pairs: Pairs, rows: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows with a readable picture and at least a letter of caption, and the others."""
-    said = np.array([any(map(str.isalnum, pairs.captions[row])) for row in rows.tolist()], dtype=bool)
+    said = np.array([_says(pairs.captions[row]) for row in rows.tolist()], dtype=bool)
     fine = said & ~np.isin(pairs.picture[rows], broken)
     return rows[fine], rows[~fine]
 
@@ -272,7 +299,10 @@ def _remembered(run: Run, pairs: Pairs, rows: np.ndarray) -> Lists:
         return found
     history = run.folder / "evidence.npy"
     if history.is_file():
-        found["history"] = load_npy(history)[:, rows]
+        kept = load_npy(history)
+        if kept.ndim != 2 or kept.shape[1] != len(pairs):
+            raise BadInput(f"{history}: is not by the {len(pairs)} rows of the data; train the run again")
+        found["history"] = kept[:, rows]
     return found | _measured(run.folder / "division.npz", rows)
 
 
@@ -282,5 +312,9 @@ def _measured(path: Path, rows: np.ndarray) -> Lists:
         return {}
     kept = read(path)
     sides = {"measured": "loss_", "measured_wrong": "null_"}
+    if any(
+        kept[name].ndim != 1 or len(kept[name]) <= rows.max() for name in kept if name.startswith(("loss_", "null_"))
+    ):
+        raise BadInput(f"{path}: is not by the rows of the data; train the run again")
     every = {to: [kept[name][rows] for name in kept if name.startswith(start)] for to, start in sides.items()}
     return {to: np.mean(values, axis=0) for to, values in every.items()} if all(every.values()) else {}

@@ -23,6 +23,7 @@ MORE = (
     "better_caption_row",
     "better_caption",
     "better_caption_support",
+    "better_image_row",  # a row of that picture, since names need not be unique
 )
 LABELS = ("label", "likely", "side", "image_label", "text_label")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -49,6 +50,8 @@ def columns(findings: Findings) -> list[str]:
 
 
 def _lines(pairs: Pairs, found: Findings) -> Iterator[list[Any]]:
+    first = np.zeros(len(pairs.names), dtype=np.int64)
+    first[pairs.picture[::-1]] = np.arange(len(pairs))[::-1]
     for k in range(len(found)):
         row, other, said = int(found.row[k]), int(found.picture[k]), int(found.caption[k])
         own = int(pairs.picture[row])
@@ -60,13 +63,40 @@ def _lines(pairs: Pairs, found: Findings) -> Iterator[list[Any]]:
         line.append(str(pairs.splits[own]))
         line += [cell(str(pairs.names[other])), round(float(found.picture_support[k]), 4)] if other >= 0 else ["", ""]
         line += [said, cell(pairs.captions[said]), round(float(found.caption_support[k]), 4)] if said >= 0 else [""] * 3
-        yield line
+        yield [*line, int(first[other]) if other >= 0 else ""]
+
+
+class Named:
+    """Pictures by what a table calls them; a name may have a spreadsheet's quote before it, and need not be unique."""
+
+    def __init__(self, pairs: Pairs):
+        self.pairs = pairs
+        self.places: dict[str, list[int]] = {}
+        for place, name in enumerate(pairs.names):
+            for told in {str(name), cell(str(name))}:
+                self.places.setdefault(told, []).append(place)
+
+    def place(self, name: str, row: str | None, where: str) -> int:
+        """The picture of this name; of several the one that `row` belongs to."""
+        found = self.places.get(name, [])
+        if not found:
+            raise BadInput(
+                f"{where} names picture {name!r} as better, and the data has none such; an audit of other data?"
+            )
+        number = whole(row or "")
+        if number is not None and number < len(self.pairs) and self.pairs.picture[number] in found:
+            return int(self.pairs.picture[number])
+        if len(found) > 1:
+            raise BadInput(
+                f"{where} names picture {name!r} as better, and {len(found)} pictures of the data are called so"
+            )
+        return found[0]
 
 
 def read_pairs(path: Path) -> list[dict[str, str]]:
     """The lines of a pairs.csv that an audit wrote."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:  # a spreadsheet puts a mark before the text
             reader = csv.DictReader(file)
             if not set(COLUMNS) <= set(reader.fieldnames or ()):
                 raise BadInput(f"{path}: not an audit's table; its columns begin {','.join(COLUMNS)}")

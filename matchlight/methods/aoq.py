@@ -226,6 +226,8 @@ def recipe(
     that falls in steps falls after ten epochs at the latest, as the paper's.
     """
     check_choices(kind=(kind, tuple(KINDS)), draw=(draw, DRAWS), filter=(filter, FILTERS))
+    if h >= 1 << 31:
+        raise BadInput(f"h={h}: no list is that long")
     if (audit is None) == (filter == "scores"):
         raise BadInput("filter=scores and audit=DIR belong together")
     length = 0 if candidates is not None else round(1.5 * epochs) if first is None else first
@@ -244,7 +246,7 @@ def recipe(
         strategy=strategy,
         check=strategy.check,
         epochs=length + epochs,
-        schedule=partial(in_rounds, one=one, two=two, first=length),
+        schedule=partial(in_rounds, one=one, two=two, first=length, faster=_faster(base, below, second_rate)),
         notes={**two.notes, "rounds": rounds},
     )
 
@@ -261,6 +263,12 @@ def _second(base: str, below: dict[str, Any], **given: Any) -> dict[str, Any]:
     return named
 
 
+def _faster(base: str, below: dict[str, Any], second_rate: float | None) -> float:
+    """How much higher the first round's rate is: the optimiser is built with the second's, and both share it."""
+    rate = float(lowered(base, below).get("rate", method(base).defaults["rate"]))
+    return 1.0 if second_rate is None else rate / second_rate
+
+
 def _check_gentle(two: Recipe, *, scratch: bool, epochs: int) -> None:
     """A round that is all warm-up would never see what was mined for it."""
     gentle = two.strategy.epochs if isinstance(two.strategy, WarmUp) else 0
@@ -269,11 +277,12 @@ def _check_gentle(two: Recipe, *, scratch: bool, epochs: int) -> None:
 
 
 def in_rounds(
-    epoch: int, step: int, steps: int, *, one: Recipe | None, two: Recipe, first: int
+    epoch: int, step: int, steps: int, *, one: Recipe | None, two: Recipe, first: int, faster: float
 ) -> dict[str, float] | float:
     """The base's schedule, begun anew with the second round."""
     if one is not None and epoch < first:
-        return one.schedule(epoch, step, steps)
+        told = one.schedule(epoch, step, steps)
+        return {name: faster * part for name, part in told.items()} if isinstance(told, dict) else faster * told
     return two.schedule(epoch - first, step, steps)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ def read_doubts(audit: str | Path, pairs: Pairs) -> Doubts:
     from matchlight.auditing.findings import VAGUE  # audits train models, and models mine
 
     path = Path(audit) / "pairs.csv" if Path(audit).is_dir() else Path(audit)
+    wanted = _audited(path.parent / "summary.json", pairs)
     lines = _lines(path, len(pairs))
+    if missing := wanted - {row for row, _ in lines}:
+        raise BadInput(f"{path}: row {min(missing)} is missing ({len(missing)} in all); `matchlight audit` writes them")
     suspects = [row for row, line in lines if (line["suspect"] or "").strip().lower() in ("1", "true", "yes")]
     vague = [row for row, line in lines if line.get("reason") == VAGUE]
     matches = np.array(_matches(path, lines, pairs), np.int64).reshape(-1, 2)
@@ -46,10 +51,21 @@ def read_doubts(audit: str | Path, pairs: Pairs) -> Doubts:
     return Doubts(np.unique(suspects).astype(np.int64), np.unique(vague).astype(np.int64), fits)
 
 
+def _audited(path: Path, pairs: Pairs) -> set[int]:
+    """The rows an audit is about, by its summary; a table alone, without its summary, is taken as it is."""
+    if not path.is_file():
+        return set()
+    summary = read_json(path, "an audit's summary")
+    known = summary.get("data") if isinstance(summary, dict) else None
+    if not isinstance(known, dict) or known.get("fingerprint") != fingerprint(pairs):
+        raise BadInput(f"{path.parent}: an audit of other data than {pairs.root}; audit these first")
+    return set(pairs.rows(summary.get("split")).tolist())
+
+
 def _lines(path: Path, rows: int) -> list[tuple[int, Line]]:
     """The row of every line, and the line."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             lines = [(int(line["row"]), line) for line in csv.DictReader(file) if line["suspect"] is not None]
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; `matchlight audit -o DIR` writes DIR/pairs.csv") from None
@@ -63,14 +79,13 @@ def _lines(path: Path, rows: int) -> list[tuple[int, Line]]:
 
 def _matches(path: Path, lines: list[tuple[int, Line]], pairs: Pairs) -> list[tuple[int, int]]:
     """(row, picture) of better partners: the caption with another picture, the picture with another row's caption."""
-    from matchlight.auditing.tables import cell, whole
+    from matchlight.auditing.tables import Named, whole
 
-    place = {cell(str(name)): number for number, name in enumerate(pairs.names)}  # as the table writes names
-    found = []
+    known, found = Named(pairs), []
     for row, line in lines:
         image, said = line.get("better_image") or "", line.get("better_caption_row") or ""
         if image:
-            found.append((row, _known(place.get(image), f"picture {image!r}", path, row)))
+            found.append((row, known.place(image, line.get("better_image_row"), f"{path}: row {row}")))
         if said:
             other = whole(said)
             place_of = other if other is not None and other < len(pairs) else None

@@ -397,10 +397,21 @@ def test_a_second_round_is_built_on_the_method_of_the_run_it_goes_on_from(tmp_pa
 def test_the_second_round_can_have_a_rate_of_its_own_and_falls_after_ten_epochs() -> None:
     sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9)
     built = aoq.recipe(sizes, base="vsrn", epochs=20, second_rate=1e-5)
-    assert [built.schedule(epoch, 0, 1) for epoch in (14, 15, 30, 39, 40)] == pytest.approx([1, 0.1, 1, 1, 0.1])
+    rates = [built.schedule(epoch, 0, 1) * 1e-5 for epoch in (14, 15, 30, 39, 40)]
+    assert rates == pytest.approx([2e-4, 2e-5, 1e-5, 1e-5, 1e-6])  # the first round has the base's own
     assert built.groups(built.matcher(), built.objective())[0]["lr"] == 1e-5
     with pytest.raises(BadInput, match="second_decay_every=5: vse_infty has no decay_every"):
         aoq.recipe(sizes, base="vse_infty", epochs=20, second_decay_every=5)
+
+
+@pytest.mark.parametrize("base", ["vse_infty", "sgraf"])
+def test_the_second_round_s_rate_leaves_the_first_round_alone(base: str, tmp_path: Path) -> None:
+    def losses(name: str, **more: float) -> list[float]:
+        run = quick(tmp_path / name, base, first=2, epochs=1, warm=0, **more)
+        return [json.loads(line)["loss"] for line in (run.folder / "log.jsonl").read_text().splitlines()]
+
+    usual, slow = losses("usual"), losses("slow", second_rate=1e-9)
+    assert slow[:-1] == pytest.approx(usual[:-1], rel=1e-4)
 
 
 def test_a_second_round_without_a_single_negative_is_refused(tmp_path: Path) -> None:
