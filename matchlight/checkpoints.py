@@ -51,6 +51,17 @@ def write_array(path: Path, array: np.ndarray) -> None:
         draft.unlink(missing_ok=True)
 
 
+def is_array_file(path: Path) -> bool:
+    """Whether a file begins as a .npy does; a folder, a pipe or what nobody may read does not."""
+    try:
+        if not path.is_file():
+            return False
+        with open(path, "rb") as file:
+            return file.read(6) == b"\x93NUMPY"
+    except OSError:
+        return False
+
+
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """A .npz file of named arrays, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)

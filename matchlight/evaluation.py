@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.checkpoints import write_array
+from matchlight.checkpoints import is_array_file, write_array
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.encode import encode_both, predicted
+from matchlight.formats.safe import is_inside
 from matchlight.metrics import best_threshold, circular_variance
 from matchlight.pairs import Labels, Pairs
 from matchlight.prepare import Inputs
@@ -111,11 +113,22 @@ def evaluate(
     `auto` is `labels` for a method that was trained by labels, else what the data suggests; `all` is every protocol
     that the data allows. `others` make an ensemble: the mean of all scores is ranked.
     """
+    if scores is not None:
+        check_scores_file(Path(scores), pairs)
     asked = {"budget": budget, "precision": precision, "quiet": quiet}
     found = scored(run, pairs, split, protocol=protocol, others=others, **asked)  # type: ignore[arg-type]
     if scores is not None:
         write_array(Path(scores), found.matrix)
     return report_of(found, pairs.subset(split), protocol=protocol, ties=ties, ci=ci, fold=fold)
+
+
+def check_scores_file(path: Path, pairs: Pairs) -> None:
+    """Refuse, before anything slow, to write over what is no .npy file, or among the data under another name."""
+    if path.exists() and not is_array_file(path):
+        raise BadInput(f"{path}: there already and no .npy file; --scores writes one, --from-scores reads one")
+    among = pairs.format != "memory" and is_inside(os.path.realpath(pairs.root), str(path))
+    if among and path.suffix != ".npy":
+        raise BadInput(f"{path}: lies in the data folder {pairs.root}; --scores writes only FILE.npy there")
 
 
 def scored(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matchlight.core import BadInput
 from matchlight.formats.safe import load_npy
 from matchlight.pairs import Pairs
 
@@ -34,6 +35,16 @@ def marks(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
     said = (f"{pairs.names[pairs.picture[row]]}\0{pairs.captions[row]}" for row in rows.tolist())
     kept = (hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in said)
     return np.frombuffer(b"".join(kept), dtype="<u8").copy()
+
+
+def weights_mark(run: Run) -> str:
+    """Changes when a run's weights do: two of the same method, data and seed may still be trained further."""
+    path = run.folder / "model.safetensors"
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; a run that finished an epoch has one") from None
 
 
 def seen_by(pairs: Pairs, start: Run | None) -> np.ndarray:

@@ -17,7 +17,7 @@ import torch
 from matchlight import checkpoints, processes
 from matchlight.console import say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
-from matchlight.fingerprints import SEEN, fingerprint, seen_by
+from matchlight.fingerprints import SEEN, fingerprint, seen_by, weights_mark
 from matchlight.network import begin_with, objective_weights
 from matchlight.pairs import Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
@@ -168,15 +168,37 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
     """Make the run folder ours; a run that is in it must be the same run."""
     path = folder / "recipe.json"
     if path.exists():
-        old = checkpoints.read_json(path, "a run's recipe")
-        same = ("name", "arguments", "sizes", "view", "seed", "data")
-        differs = [key for key in same if old.get(key) != info[key]]
-        if differs:
-            raise BadInput(
-                f"{folder} holds another run ({', '.join(differs)} differ): start with the same settings, or another -o"
-            )
+        _check_same(folder, checkpoints.read_json(path, "a run's recipe"), info)
         return
     checkpoints.write_json(path, info)
+
+
+def _check_same(folder: Path, old: Any, info: dict[str, Any]) -> None:
+    """Refuse to go on with a run that was begun with other settings, or with the weights of another run."""
+    if not isinstance(old, dict):
+        raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; choose another -o")
+    begun = old.get("start", info["start"])  # recipes of old do not say what they began with
+    if begun and info["start"] is None:  # told first: without it the arguments' defaults differ as well
+        which = f"{begun.get('run')}, a run of {begun.get('name')}" if isinstance(begun, dict) else begun
+        raise BadInput(f"{folder} began with another run's weights: give it --from again ({which}), or another -o")
+    same = ("name", "arguments", "sizes", "view", "seed", "data")
+    differs = [key for key in same if old.get(key) != info[key]] + ["start"] * (_model(begun) != _model(info["start"]))
+    if differs:
+        again = "settings and the same --from" if "start" in differs else "settings"
+        told = f"{', '.join(differs)} differ"
+        raise BadInput(f"{folder} holds another run ({told}): start with the same {again}, or another -o")
+
+
+def _begun(start: Run | None) -> dict[str, str] | None:
+    """What a recipe says of the run whose weights it begins with; `model` tells it from all others."""
+    if start is None:
+        return None
+    return {"run": start.folder.resolve().name, "name": start.method, "model": weights_mark(start)}
+
+
+def _model(begun: Any) -> Any:
+    """What has to agree of the run that was begun with: its folder may have another name by now."""
+    return begun.get("model") if isinstance(begun, dict) else begun
 
 
 @contextmanager
@@ -247,7 +269,8 @@ def train(
     view = view_of(given, pooled=chosen.pooled, pairs=pairs)
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
     recipe = chosen.build(inputs.sizes, **given)
-    info = _describe(chosen, taken, given, inputs, pairs, seed=seed, precision=precision, notes=recipe.notes)
+    more = {"seed": seed, "precision": precision, "notes": recipe.notes, "start": _begun(start)}
+    info = _describe(chosen, taken, given, inputs, pairs, **more)
     often: dict[str, Any] = {"save_minutes": save_minutes, "board": tensorboard}
     trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, precision=precision, **often)
     if start is not None:
@@ -259,7 +282,7 @@ def train(
             _check_free(folder, resume=resume)
             _claim(folder, info)
             _keep_words(folder, inputs, pairs)
-            checkpoints.write_array(folder / SEEN, seen_by(pairs, start))
+            _keep_seen(folder, pairs, start)
             passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
             say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
         processes.barrier()
@@ -302,3 +325,9 @@ def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
         inputs.vocabulary.save(folder / "vocab.json")
     if pairs.labels is not None:
         checkpoints.write_json(folder / "labels.json", pairs.labels.names)
+
+
+def _keep_seen(folder: Path, pairs: Pairs, start: Run | None) -> None:
+    """Marks are made once: a run that goes on has the same data and the same start, or was refused."""
+    if not (folder / SEEN).exists():
+        checkpoints.write_array(folder / SEEN, seen_by(pairs, start))

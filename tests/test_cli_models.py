@@ -10,6 +10,10 @@ import pytest
 
 from matchlight import formats
 from matchlight.cli import main
+from matchlight.core import BadInput
+from matchlight.evaluation import evaluate
+from matchlight.pairs import Pairs
+from matchlight.runs import Run
 from tests.tiny import tiny_pairs
 
 
@@ -37,6 +41,33 @@ def test_train_then_evaluate_then_embed(data: Path, tmp_path: Path, capsys: pyte
     assert main(["embed", run, "--data", str(data), "-o", str(tmp_path / "more" / "v.npz"), "--json"]) == 0
     vectors = np.load(tmp_path / "more" / "v.npz")
     assert vectors["image_vectors"].shape == (24, 1, 8) and vectors["picture"].tolist()[:4] == [0, 0, 1, 1]
+
+
+def test_scores_are_written_over_nothing_but_scores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, place = str(tmp_path / "run"), tmp_path / "set"
+    place.mkdir()
+    data = formats.write(tiny_pairs(), place / "data.npz", to="npz")
+    assert main(["train", "vse++", "--data", str(data), "-o", run, "preset=small", "epochs=1", "--device", "cpu"]) == 0
+    captions, kept, among = place / "captions.jsonl", tmp_path / "kept", place / "scores.txt"
+    captions.write_text("mine")
+    for file, hint in ((captions, "no .npy file"), (place, "no .npy file"), (among, "data folder")):
+        with monkeypatch.context() as patch, pytest.raises(BadInput, match=hint):
+            patch.setattr("matchlight.evaluation.encode_both", _slow)
+            evaluate(Run.load(run, device="cpu"), Pairs.read(data), scores=file)
+        capsys.readouterr()
+        assert main(["evaluate", run, "--data", str(data), "--scores", str(file)]) == 2
+        assert hint in said(capsys)[1][-1]
+    assert captions.read_text() == "mine" and not among.exists()
+    for file in (kept, place / "s.npy"):
+        for _ in range(2):  # the second time it is there already, and is replaced
+            assert main(["evaluate", run, "--data", str(data), "--scores", str(file)]) == 0
+        assert np.load(file).shape == (6, 12)
+
+
+def _slow(*_: object, **__: object) -> None:
+    raise AssertionError("nothing may be encoded before a file is refused")
 
 
 @pytest.mark.parametrize(

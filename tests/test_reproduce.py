@@ -400,6 +400,33 @@ def test_a_run_that_is_named_is_only_looked_at(ncr: Path, tmp_path: Path) -> Non
         reproduce("ncr-losses", tiny_pairs(), tmp_path, run=[run.folder, run.folder])
 
 
+def test_a_run_of_other_data_is_not_taken_for_one_of_these(ncr: Path, tmp_path: Path) -> None:
+    (run,) = runs_of(ncr, "ncr")
+    options = {"run": [run.folder], "device": "cpu"}
+    for other in (tiny_pairs(seed=1), mismatch(tiny_pairs(), ratio=0.5, seed=1)[0]):  # as many pairs, and not the same
+        with pytest.raises(BadInput, match="was trained on other data than"):
+            reproduce("ncr-losses", other, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    broken, truth = mismatch(tiny_pairs(), ratio=0.5, seed=0)
+    found = reproduce("ncr-losses", broken, tmp_path / "out", truth=run.folder / "truth.json", **options)
+    assert found["table"] == ncr_table(ncr)
+    far = replace(truth, moved=[0, 1000], source={0: 1000, 1000: 0})
+    far.save(tmp_path / "far.json")
+    with pytest.raises(BadInput, match="row 1000"):
+        reproduce("ncr-losses", tiny_pairs(), tmp_path, truth=tmp_path / "far.json", **options)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_division_is_one_clear_line(damage: str, tmp_path: Path) -> None:
+    file = tmp_path / "division.npz"
+    np.savez_compressed(file, loss_A=np.random.default_rng(0).random(200))
+    data = bytearray(file.read_bytes())
+    data[60:200] = bytes(140)  # inside the packed values
+    file.write_bytes(data[:-30] if damage == "cut" else data)
+    with pytest.raises(BadInput, match=r"division\.npz: not a readable \.npz file"):
+        ncr_runs.read_division(tmp_path)
+
+
 def ncr_table(out: Path) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = json.loads((out / "ncr-losses.json").read_text())["table"]
     return table

@@ -158,7 +158,8 @@ def test_a_resumed_run_keeps_the_words_it_began_with(tmp_path: Path) -> None:
     words["zebra"] = words.pop("pig")
     first.vocabulary = Vocabulary(words)
     train("vse++", tiny_pairs(), tmp_path / "b", start=first, **small)
-    again = train("vse++", tiny_pairs(), tmp_path / "b", resume=True, **small)
+    other = Run.load(tmp_path / "a", device="cpu")  # which has its words of before
+    again = train("vse++", tiny_pairs(), tmp_path / "b", start=other, resume=True, **small)
     assert again.vocabulary.ids == words
 
 
@@ -190,6 +191,54 @@ def test_a_run_may_start_from_another_runs_weights(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="do not fit"):
         train("vse++", tiny_pairs(), tmp_path / "c", device="cpu", start=first, epochs=1, preset="small", dim=16)
     assert not (tmp_path / "c").exists()
+
+
+def test_a_run_goes_on_only_from_the_weights_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"device": "cpu", "epochs": 1, "preset": "small", "dim": 8}
+    first = train("vse++", tiny_pairs(seed=1), tmp_path / "first", **small)
+    other = train("vse++", tiny_pairs(seed=1), tmp_path / "other", seed=1, **small)
+    whole = train("vse++", tiny_pairs(), tmp_path / "whole", start=first, **small)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "fit", _killed)
+        train("vse++", tiny_pairs(), tmp_path / "cut", start=first, **small)
+    before = {file: file.read_bytes() for file in (tmp_path / "cut").rglob("*") if file.is_file()}
+    with pytest.raises(BadInput, match=r"give it --from again \(first, a run of vse"):
+        train("vse++", tiny_pairs(), tmp_path / "cut", resume=True, **small)
+    with pytest.raises(BadInput, match=r"\(start differ\).*same --from"):
+        train("vse++", tiny_pairs(), tmp_path / "cut", start=other, resume=True, **small)
+    assert before == {file: file.read_bytes() for file in (tmp_path / "cut").rglob("*") if file.is_file()}
+    (tmp_path / "first").rename(tmp_path / "moved")  # known by its weights, not by its name
+    cut = train("vse++", tiny_pairs(), tmp_path / "cut", start=Run.load(tmp_path / "moved"), resume=True, **small)
+    for file in ("model.safetensors", "seen.npy"):
+        assert (cut.folder / file).read_bytes() == (whole.folder / file).read_bytes()
+    assert trained_on(cut, tiny_pairs(seed=1), tiny_pairs(seed=1).rows("train")).all()
+    with pytest.raises(BadInput, match="--from"):  # a run that is done has a checkpoint, and is refused all the same
+        train("vse++", tiny_pairs(), tmp_path / "cut", resume=True, **small)
+
+
+def _killed(self: Trainer) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_begun_without_another_takes_none_later(tmp_path: Path) -> None:
+    small = {"device": "cpu", "epochs": 1, "preset": "small", "dim": 8}
+    first = train("vse++", tiny_pairs(), tmp_path / "first", **small)
+    run = train("vse++", tiny_pairs(), tmp_path / "run", **small)
+    with pytest.raises(BadInput, match="start differ"):
+        train("vse++", tiny_pairs(), tmp_path / "run", start=first, resume=True, **small)
+    told = json.loads((run.folder / "recipe.json").read_text())
+    assert told.pop("start") is None
+    (run.folder / "recipe.json").write_text(json.dumps(told))  # as it was written before recipes told of it
+    seen = (run.folder / "seen.npy").read_bytes()
+    train("vse++", tiny_pairs(), tmp_path / "run", resume=True, **small)
+    assert (run.folder / "seen.npy").read_bytes() == seen
+
+
+def test_a_recipe_that_is_no_recipe_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text("[]")
+    with pytest.raises(BadInput, match=r"recipe\.json: not a recipe"):
+        train("vse++", tiny_pairs(), tmp_path, device="cpu", epochs=1, preset="small", dim=8, resume=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
 
 
 def test_a_set_without_anything_to_learn_from_is_one_clear_line(tmp_path: Path) -> None:

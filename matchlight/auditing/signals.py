@@ -16,7 +16,6 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import zipfile
 import zlib
@@ -37,7 +36,7 @@ from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vec
 from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
-from matchlight.fingerprints import fingerprint, trained_on
+from matchlight.fingerprints import fingerprint, trained_on, weights_mark
 from matchlight.formats.safe import load_npy
 from matchlight.pairs import BadPicture, Pairs
 from matchlight.prepare import Inputs, pick_device, prepare, view_of
@@ -132,8 +131,7 @@ def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Any]:
 def _named(run: Run) -> dict[str, Any]:
     """Which run is heard; two of the same method, data and seed may still differ in epochs, or be trained further."""
     told = {name: run.info.get(name) for name in ("name", "data", "seed", "arguments")}
-    with open(run.folder / "model.safetensors", "rb") as file:
-        return told | {"model": hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()}
+    return told | {"model": weights_mark(run)}
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> bool:

@@ -57,10 +57,9 @@ def evaluate(
         raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
     if against is not None and protocol == "all":
         raise BadInput("--against compares by one protocol; name it instead of all")
-    from matchlight.pairs import Pairs
     from matchlight.referee import report_of
 
-    pairs = Pairs.read(data)
+    pairs = _data(data, scores)
 
     def read(paths: list[Path]) -> Any:
         return _scored(paths, pairs, split, protocol=protocol, device=device, precision=precision)
@@ -73,6 +72,18 @@ def evaluate(
     other = None if against is None else read([against])
     report = report_of(mine, pairs.subset(split), protocol=protocol, ties=ties, fold=fold, ci=ci, against=other)
     emit(report) if json else print_report(report)
+
+
+def _data(data: Path, scores: Path | None) -> Any:
+    """The data set; a file that scores must not be written to is told before anything slow."""
+    from matchlight.pairs import Pairs
+
+    pairs = Pairs.read(data)
+    if scores is not None:
+        from matchlight.evaluation import check_scores_file
+
+        check_scores_file(scores, pairs)
+    return pairs
 
 
 def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device: str, precision: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from matchlight.auditing.tables import check_truth
 from matchlight.core import BadInput
+from matchlight.fingerprints import fingerprint
 from matchlight.noise import Truth, mismatch
+from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.work import Entrant, Work
 from matchlight.runs import Run
@@ -57,14 +62,14 @@ class Division:
 def division(work: Work, *, run: Any, truth: str | Path | None, noise: float) -> Division:
     """Read `division.npz` of the run that is looked at."""
     style.ready()
-    known = Truth.load(truth) if truth is not None else None
-    if known is not None and known.kind != "mismatch":
-        raise BadInput(f"{truth}: tells of wrong labels; the truth of mismatched pairs is needed")
+    known = None if truth is None else _known(truth, work.pairs)
     loaded, found = asked_run(work, run, noise=noise, truth=known)
     arrays = read_division(loaded.folder)
     size = len(next(iter(arrays.values())))
     if size != len(work.pairs):
         raise BadInput(f"{loaded.folder}: was trained on {size} pairs, but {work.pairs.root} has {len(work.pairs)}")
+    if one_path(run, work.name) is not None:  # a run made here has learnt from these pairs, as they are or broken
+        _check_data(loaded, work.pairs, known)
     names = sorted(name.removeprefix("loss_") for name in arrays if name.startswith("loss_"))
     rows = np.flatnonzero(np.isfinite(arrays[f"loss_{names[0]}"]))
     parts = {
@@ -76,6 +81,32 @@ def division(work: Work, *, run: Any, truth: str | Path | None, noise: float) ->
     return Division(rows, parts["loss"], parts["clean"], parts["label"], clean, last)
 
 
+def _known(path: str | Path, pairs: Pairs) -> Truth:
+    """The truth of mismatched pairs, if it can be about this data."""
+    truth = Truth.load(path)
+    if truth.kind != "mismatch":
+        raise BadInput(f"{path}: tells of wrong labels; the truth of mismatched pairs is needed")
+    check_truth(truth, pairs)
+    return truth
+
+
+def _check_data(run: Run, pairs: Pairs, truth: Truth | None) -> None:
+    """Refuse a run of other data: its losses are by row. The data before it was broken on purpose has the same rows."""
+    trained = run.info.get("data", {}).get("fingerprint")
+    if trained == fingerprint(pairs):
+        return
+    beside = run.folder / "truth.json"  # a run that an exhibit made on broken pairs has one
+    if truth is None and beside.is_file():
+        truth = _known(beside, pairs)
+    if truth is None or trained != fingerprint(_broken(pairs, truth)):
+        raise BadInput(f"{run.folder}: was trained on other data than {pairs.root}; give the data it was trained on")
+
+
+def _broken(pairs: Pairs, truth: Truth) -> Pairs:
+    """The pairs after what the truth tells of was done to them."""
+    return pairs.with_captions_moved(np.array(list(truth.source), int), np.array(list(truth.source.values()), int))
+
+
 def read_division(folder: Path) -> dict[str, np.ndarray]:
     """The arrays by row of the whole table that NCR leaves at the end of a run."""
     path = folder / "division.npz"
@@ -84,7 +115,7 @@ def read_division(folder: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; a finished run of ncr has one") from None
-    except (ValueError, OSError, EOFError) as problem:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         raise BadInput(f"{path}: not a readable .npz file ({problem})") from None
     arrays = {name: value for name, value in arrays.items() if value.ndim == 1 and value.dtype.kind == "f"}
     if not any(name.startswith("loss_") for name in arrays):
