@@ -152,7 +152,9 @@ def test_of_pictures_that_share_a_name_the_one_that_was_meant_gets_the_caption(t
     lines = {int(line["row"]): line for line in tables.read_pairs(tmp_path / "pairs.csv")}
     assert lines[0]["better_image"] == "same" and _better(tmp_path / "pairs.csv", lines, pairs) == {0: 2}
     lines[0]["better_image_row"] = ""
-    with pytest.raises(BadInput, match="row 0 names picture 'same' as better, and 2 pictures of the data are called so"):
+    with pytest.raises(
+        BadInput, match="row 0 names picture 'same' as better, and 2 pictures of the data are called so"
+    ):
         _better(tmp_path / "pairs.csv", lines, pairs)
     with pytest.raises(BadInput, match="said.csv line 2 names picture 'same'"):
         named_partners({0: Decision(0, "rematch", "same", "", "said.csv line 2")}, pairs)
