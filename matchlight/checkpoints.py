@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -60,6 +62,17 @@ def is_array_file(path: Path) -> bool:
             return file.read(6) == b"\x93NUMPY"
     except OSError:
         return False
+
+
+def read_npz(path: Path, missing: str) -> dict[str, np.ndarray]:
+    """All arrays of a .npz file; where there is none, `missing` says who writes it."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; {missing}") from None
+    except (ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise BadInput(f"{path}: not a readable .npz file; remove it, and what wrote it can be run again") from None
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:

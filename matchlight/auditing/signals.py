@@ -17,8 +17,6 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
 from __future__ import annotations
 
 import shutil
-import zipfile
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,35 +59,32 @@ class Options:
     pictures: str = "auto"  # what the closed form sees of them: own, or backbones joined by "+"; auto: own and lite0-2
 
 
-UNREADABLE_ZIP = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
-
-
 def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
     """The signals of all usable pairs of a split, from the folder where they are there already."""
     kept = folder / FILE
     if not kept.exists():
         picture_kinds(options.pictures, pairs)  # what cannot be had is told before anything is written
     there, free = folder.exists(), claim(folder, settings(run, pairs, options))
-    if not kept.exists():
-        with alone(folder / "work"):
-            try:
-                write_npz(kept, _gather(run, pairs, folder / "work", options))
-            except BadInput:
-                if free:  # nothing was here before: what was refused must not stand in the way of what was meant
-                    let_go(folder, there=there)
-                raise
-        shutil.rmtree(folder / "work", ignore_errors=True)
-    found = read(kept)
-    _check_mended(found, pairs, folder)
-    return found
+    if kept.exists():
+        found = read(kept)
+        _check_mended(found["lost"], pairs, folder)
+        return found
+    with alone(folder / "work"):
+        try:
+            write_npz(kept, _gather(run, pairs, folder / "work", options))
+        except BadInput:
+            if free:  # nothing was here before: what was refused must not stand in the way of what was meant
+                let_go(folder, there=there)
+            raise
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    return read(kept)
 
 
-def _check_mended(found: dict[str, np.ndarray], pairs: Pairs, folder: Path) -> None:
+def _check_mended(lost: np.ndarray, pairs: Pairs, folder: Path) -> None:
     """Pictures that could not be read when the signals were gathered, and can be now, have never been judged."""
     if pairs.pictures is None:
         return
-    silent = {int(row) for row in found["lost"] if not _says(pairs.captions[row])}
-    for place in np.unique([pairs.picture[row] for row in found["lost"] if row not in silent]).astype(int).tolist():
+    for place in sorted({int(pairs.picture[row]) for row in lost.tolist() if _says(pairs.captions[row])}):
         try:
             pairs.pictures.open(place)
         except BadPicture:
@@ -104,13 +99,7 @@ def _says(caption: str) -> bool:
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """What `gather` kept."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; `matchlight audit` writes it") from None
-    except UNREADABLE_ZIP:
-        raise BadInput(f"{path}: not a readable .npz file; remove it, and what wrote it can be run again") from None
+    return checkpoints.read_npz(path, "`matchlight audit` writes it")
 
 
 def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.tables import check_truth
+from matchlight.checkpoints import read_npz
 from matchlight.core import BadInput
 from matchlight.fingerprints import fingerprint
 from matchlight.noise import Truth, mismatch
@@ -110,13 +109,7 @@ def _broken(pairs: Pairs, truth: Truth) -> Pairs:
 def read_division(folder: Path) -> dict[str, np.ndarray]:
     """The arrays by row of the whole table that NCR leaves at the end of a run."""
     path = folder / "division.npz"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; a finished run of ncr has one") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        raise BadInput(f"{path}: not a readable .npz file ({problem})") from None
+    arrays = read_npz(path, "a finished run of ncr has one")
     arrays = {name: value for name, value in arrays.items() if value.ndim == 1 and value.dtype.kind == "f"}
     if not any(name.startswith("loss_") for name in arrays):
         raise BadInput(f"{path}: holds no losses of pairs (loss_A, loss_B); a finished run of ncr has them")
