@@ -259,7 +259,8 @@ def _short(chosen: Method, given: dict[str, Any], known: dict[str, Any]) -> dict
     """Arguments of the method below may be written with its name (`scan.temperature`) where they need not be too."""
     if chosen.base is None:
         return given
-    plain = {name: name if name in known else name.removeprefix(f"{chosen.base.name}.") for name in given}
+    below = {f"{chosen.base.name}.{name}": name for name in chosen.base.defaults if name in known}
+    plain = {name: name if name in known else below.get(name, name) for name in given}
     if twice := [name for name, short in plain.items() if short != name and short in given]:
         raise BadInput(f"{twice[0]} and {plain[twice[0]]} are one argument of {chosen.name}; give it once")
     return {plain[name]: value for name, value in given.items()}

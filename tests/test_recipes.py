@@ -77,6 +77,8 @@ def test_the_name_of_the_method_below_may_stand_before_any_of_its_arguments() ->
             pairs=100,
             device="cuda",
         )
+    with pytest.raises(BadInput, match="ncr takes no argument 'scan.threshold'"):  # that is NCR's own
+        arguments(RECIPES["ncr"], {"scorer": "scan", "scan.threshold": "0.4"}, pairs=100, device="cuda")
     with pytest.raises(BadInput, match="ncr takes no argument 'saf.temperature'"):
         arguments(RECIPES["ncr"], {"scorer": "scan", "saf.temperature": "4"}, pairs=100, device="cuda")
 
