@@ -20,8 +20,8 @@ test: check ## lint, types and the test suite
 	$(PYTEST)
 
 full: check ## the same with the load, growth and fault tests
-	$(PYTEST) -m "" --ignore tests/test_serve_load.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/test_serve_load.py  # alone, or it would measure the others
+	$(PYTEST) -m "" --ignore tests/serve/test_serve_load.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/serve/test_serve_load.py  # alone, or it would measure the others
 
 check: $(READY) ## lint and types alone
 	$(BIN)/ruff check .

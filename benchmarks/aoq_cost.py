@@ -14,9 +14,8 @@ import json
 
 from mining import made_pairs
 
-from matchlight.prepare import pick_device
+from matchlight.devices import pick_device, pick_precision
 from matchlight.reproduce.aoq_cost import measure
-from matchlight.runs import pick_precision
 
 
 def rounded(found: dict[str, float], digits: int) -> dict[str, float]:

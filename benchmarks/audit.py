@@ -20,8 +20,8 @@ import numpy as np
 import matchlight as ml
 from matchlight.auditing.signals import FILE, Options, gather, read
 from matchlight.auditing.verdict import judge
-from matchlight.checkpoints import read_json, write_json
-from matchlight.noise import Truth, mismatch
+from matchlight.data.noise import Truth, mismatch
+from matchlight.files import read_json, write_json
 
 HEAD = f"{'noise':>6}{'pairs':>8}{'AUROC':>8}{'AP':>8}{'precis.':>9}{'recall':>8}{'flagged':>9}{'est.':>7}{'s':>7}"
 
@@ -118,7 +118,7 @@ def _auroc(value: np.ndarray, bad: np.ndarray) -> float:
 
 
 def _numbers(words: list[str]) -> dict[str, Any]:
-    from matchlight.recipes import convert, method, parse
+    from matchlight.training.recipes import convert, method, parse
 
     kinds = method("vse_infty").types
     return {name: convert(name, value, kinds[name]) for name, value in parse(words).items()}

@@ -46,7 +46,7 @@ class Cell:
 def broken(data: Path, cell: Cell) -> Any:
     """The data as this cell sees them; the noise is the same for every seed of training."""
     import matchlight as ml
-    from matchlight.noise import mismatch, without
+    from matchlight.data.noise import mismatch, without
 
     pairs = ml.Pairs.read(data)
     if not cell.noise:
@@ -58,7 +58,7 @@ def broken(data: Path, cell: Cell) -> Any:
 def train_one(data: Path, out: Path, cell: Cell) -> dict[str, Any]:
     """Train and measure one cell; its result is kept beside its run."""
     import matchlight as ml
-    from matchlight.checkpoints import write_json
+    from matchlight.files import write_json
 
     pairs, folder = broken(data, cell), out / cell.folder
     began = time.perf_counter()
@@ -128,7 +128,7 @@ def run(
 
 def cell_of(word: str, *, noise: float, per: str, seed: int) -> Cell:
     """`method:name=value,name=value` as a cell."""
-    from matchlight.recipes import parse
+    from matchlight.training.recipes import parse
 
     method, _, rest = word.partition(":")
     settings = parse([part for part in rest.split(",") if part])

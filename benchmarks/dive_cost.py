@@ -13,7 +13,7 @@ import argparse
 
 import torch
 
-from matchlight import bench
+from matchlight.comparing import bench
 from matchlight.reproduce.dive_cost import TOP, timed
 
 

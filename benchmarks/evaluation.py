@@ -27,7 +27,7 @@ WORK = """
 import json, resource, sys, time
 began = time.perf_counter()
 from matchlight.pairs import Pairs
-from matchlight.protocols import evaluate_scores
+from matchlight.measuring.protocols import evaluate_scores
 import numpy as np
 pairs = Pairs.read(sys.argv[1]).subset("test")
 scores = np.load(sys.argv[2], mmap_mode="r")
@@ -51,7 +51,7 @@ def write_data(folder: Path, pictures: int, each: int) -> None:
     names = [f"{place}.jpg" for place in range(pictures)]
     if (pictures, each) == (5000, 5):
         try:
-            from matchlight.protocols.coco import truth_folder
+            from matchlight.measuring.protocols.coco import truth_folder
 
             owners = json.loads((truth_folder() / "original_caption_to_image.json").read_text())
             ids = np.load(truth_folder() / "coco_test_ids.npy", allow_pickle=False)

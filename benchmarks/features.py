@@ -23,9 +23,9 @@ import torch
 from PIL import Image
 
 from matchlight.console import track
-from matchlight.features import Backbone, _device, _run, _seen, backbone
-from matchlight.features.decode import decoded
-from matchlight.formats.sources import BytePictures
+from matchlight.data.formats.sources import BytePictures
+from matchlight.inputs.features import Backbone, _device, _run, _seen, backbone
+from matchlight.inputs.features.decode import decoded
 from matchlight.pairs import Pairs, PictureSource
 
 SIZES = {"own 144x192": (144, 192), "160": (160, 160), "224": (224, 224)}

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import matchlight as ml
-from matchlight.checkpoints import write_json
-from matchlight.noise import mismatch
-from matchlight.recipes import parse
+from matchlight.data.noise import mismatch
+from matchlight.files import write_json
+from matchlight.training.recipes import parse
 
 FROZEN: dict[str, Any] = {"preset": "dual"}
 PIXELS: dict[str, Any] = {

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 import matchlight as ml
-from matchlight.checkpoints import write_json
-from matchlight.recipes import parse
-from matchlight.text_labels import labelled_by_words
+from matchlight.data.caption_labels import labelled_by_words
+from matchlight.files import write_json
+from matchlight.training.recipes import parse
 
 RUNS = (
     "semantic_sharing",

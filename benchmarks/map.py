@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from matchlight.metrics import Relevance, mean_average_precision
+from matchlight.measuring.metrics import Relevance, mean_average_precision
 
 
 def plain(scores: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:

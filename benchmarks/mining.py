@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.batches import Table
 from matchlight.core import IMAGE, TEXT, Matcher
+from matchlight.devices import pick_device
+from matchlight.inputs.batches import Table
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES
-from matchlight.mining import images_for, mine
-from matchlight.mining.coarse import Rescore, coarse_vectors, proposed
-from matchlight.mining.search import Ledger, Search, sweep
 from matchlight.pairs import Pairs
-from matchlight.prepare import pick_device, prepare
+from matchlight.training.mining import images_for, mine
+from matchlight.training.mining.coarse import Rescore, coarse_vectors, proposed
+from matchlight.training.mining.search import Ledger, Search, sweep
 
 COCO = (113_287, 566_435)
 

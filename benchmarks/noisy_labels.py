@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 import matchlight as ml
-from matchlight.checkpoints import write_json
-from matchlight.noise import flip_labels
-from matchlight.recipes import method
+from matchlight.data.noise import flip_labels
+from matchlight.files import write_json
+from matchlight.training.recipes import method
 
 METHODS = "mrl,deep_sm,dscmr,sdml,fgcrossnet,dccae"
 

@@ -25,13 +25,14 @@ from typing import Any
 
 import torch
 
-from matchlight import bench, kernels
+from matchlight.comparing import bench
+from matchlight.comparing.naive import Loop
 from matchlight.core import Embedding, Similarity
-from matchlight.kernels import fused, heads, plain, reasoning, trust
-from matchlight.kernels.packed import Packed, pack
-from matchlight.naive import Loop
-from matchlight.network import Network
-from matchlight.similarity import score_all
+from matchlight.scoring import kernels
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.kernels import fused, heads, plain, reasoning, trust
+from matchlight.scoring.kernels.packed import Packed, pack
+from matchlight.training.network import Network
 
 GPU = torch.device("cuda")
 BEGAN = time.monotonic()

@@ -19,10 +19,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from matchlight.checkpoints import write_json
+from matchlight.files import write_json
 from matchlight.indexing.bench import asked, grown
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 
 def lines(given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -24,9 +24,9 @@ import numpy as np
 from cells import Cell, run
 
 import matchlight as ml
-from matchlight.checkpoints import write_json
+from matchlight.files import write_json
 from matchlight.methods import RECIPES
-from matchlight.recipes import parse
+from matchlight.training.recipes import parse
 
 Results = list[tuple[Cell, dict[str, Any]]]
 

@@ -22,8 +22,8 @@ from typing import Any
 from cells import Cell, run
 
 import matchlight as ml
-from matchlight.recipes import grounded, method, parse
-from matchlight.sets import SIMILARITIES
+from matchlight.parts.sets import SIMILARITIES
+from matchlight.training.recipes import grounded, method, parse
 
 ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES), "lantern"]
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]

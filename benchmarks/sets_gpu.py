@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 
 from matchlight.core import Embedding, Matcher
-from matchlight.kernels.products import matrix_units
-from matchlight.metrics import Relevance, ranks
-from matchlight.ranking import device_scores, ranks_both_ways
-from matchlight.sets import SmoothChamfer, cosines
-from matchlight.similarity import score_all
+from matchlight.measuring.device_ranks import device_scores, ranks_both_ways
+from matchlight.measuring.metrics import Relevance, ranks
+from matchlight.parts.sets import SmoothChamfer, cosines
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.kernels.products import matrix_units
 
 RUNS, WARM, SAMPLE, CORNER = 7, 2, 200, 100
 FOUND: list[dict[str, Any]] = []

@@ -35,6 +35,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from matchlight.console import VERSION as __version__
+
 if TYPE_CHECKING:
     from matchlight.auditing import Audit, audit
     from matchlight.core import (
@@ -52,25 +54,24 @@ if TYPE_CHECKING:
         Similarity,
         Sizes,
     )
-    from matchlight.evaluation import evaluate
     from matchlight.indexing import Hit, Index, Results
+    from matchlight.measuring.referee import evaluate_file
     from matchlight.pairs import Labels, Pairs
-    from matchlight.referee import evaluate_file
-    from matchlight.runs import Run, train
+    from matchlight.runs.evaluation import evaluate
+    from matchlight.runs.folder import Run, train
 
 _HOMES = {
     "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Phase Recipe Scores Similarity Sizes",
     "pairs": "Labels Pairs",
-    "runs": "Run train",
-    "evaluation": "evaluate",
-    "referee": "evaluate_file",
+    "runs.folder": "Run train",
+    "runs.evaluation": "evaluate",
+    "measuring.referee": "evaluate_file",
     "auditing": "Audit audit",
     "indexing": "Hit Index Results",
 }
 _HOME = {name: f"matchlight.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)  # noqa: PLE0605
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+VERSION = "0.1.0"
 T = TypeVar("T")
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 

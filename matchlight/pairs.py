@@ -133,7 +133,7 @@ class Pairs:
     @staticmethod
     def read(path: str | Path, **options: Any) -> Pairs:
         """Open a folder or file of any known format."""
-        from matchlight.formats import read
+        from matchlight.data.formats import read
 
         return read(path, **options)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchlight.batches import collate
 from matchlight.core import Batch, Objective, Scores
-from matchlight.importing import import_checkpoints
-from matchlight.network import score_batch, whole_batch
+from matchlight.inputs.batches import collate
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
+from matchlight.runs.importing import import_checkpoints
+from matchlight.training.network import score_batch, whole_batch
 
 
 def imported(folder: Path, method: str, out: Path) -> tuple[Run, Pairs, dict[str, np.ndarray]]:

@@ -18,7 +18,7 @@ import pytest
 import matchlight as ml
 from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 from tests.tiny import tiny_pairs, tiny_settings
 
 PICTURES = 40

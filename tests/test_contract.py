@@ -15,16 +15,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, Items, Matcher
-from matchlight.encode import encode_both
-from matchlight.evaluation import evaluate
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import Inputs, prepare
 from matchlight.methods import RECIPES
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.prepare import Inputs, prepare
-from matchlight.runs import Run, train
-from matchlight.similarity import score_all
-from matchlight.trainer import Trainer
+from matchlight.runs.evaluation import evaluate
+from matchlight.runs.folder import Run, train
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.encode import encode_both
+from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs, tiny_settings
 
 NAMES = sorted(RECIPES)

@@ -8,7 +8,8 @@ from torch import nn, tensor
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, Embedding, Ensemble, Items, Matcher, Parts, Similarity, concatenate
-from matchlight.similarity import Dot, Order, block_shape
+from matchlight.parts.similarities import Dot, Order
+from matchlight.scoring.all_pairs import block_shape
 
 
 class Times(nn.Module):

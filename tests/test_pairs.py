@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
-from matchlight.formats import ArrayFeatures
+from matchlight.data.formats import ArrayFeatures
 from matchlight.pairs import BadPicture, Labels, Pairs
 
 

@@ -16,12 +16,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-from matchlight.batches import collate
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.aoq import SecondRound
 from matchlight.methods.quintuplets import Draw
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.prepare import prepare
+from matchlight.training.network import Network, score_batch, whole_batch
 from tests.reference.aoq import every_other
 from tests.tiny import tiny_pairs, tiny_settings
 

@@ -28,13 +28,13 @@ from matchlight.auditing.report import write_report
 from matchlight.auditing.signals import Options, gather
 from matchlight.auditing.tables import against_truth, bad_rows, check_truth, write_pairs
 from matchlight.auditing.verdict import Verdict, judge
-from matchlight.checkpoints import write_json
-from matchlight.console import say
+from matchlight.console import VERSION, say
 from matchlight.core import BadInput
-from matchlight.fingerprints import fingerprint
-from matchlight.noise import Truth
+from matchlight.data.fingerprints import fingerprint
+from matchlight.data.noise import Truth
+from matchlight.files import write_json
 from matchlight.pairs import Pairs
-from matchlight.runs import VERSION, Run
+from matchlight.runs.folder import Run
 
 __all__ = ["Audit", "Options", "audit"]
 

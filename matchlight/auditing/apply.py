@@ -20,10 +20,10 @@ import numpy as np
 from matchlight.auditing.partners_named import Decision, named_partners
 from matchlight.auditing.relabel import relabelled
 from matchlight.auditing.tables import Named, read_pairs, row_number
-from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
-from matchlight.fingerprints import fingerprint
-from matchlight.formats.safe import is_inside
+from matchlight.data.fingerprints import fingerprint
+from matchlight.data.formats.safe import is_inside
+from matchlight.files import read_json
 from matchlight.pairs import Labels, Pairs
 
 WORDS = {"accept": False, "reject": True, "keep": False, "drop": True, "rematch": True}  # the report's, the page's
@@ -42,7 +42,7 @@ def apply(
     data: str | Path | None = None,
 ) -> dict[str, Any]:
     """Write the cleaned copy; gives the counts of what was kept, dropped, re-matched and relabelled."""
-    from matchlight import formats
+    from matchlight.data import formats
 
     folder = Path(audit)
     summary = read_json(folder / "summary.json", "an audit's summary; `matchlight audit` writes it")
@@ -154,7 +154,7 @@ def _with_their_picture(pairs: Pairs, moves: dict[int, int]) -> Labels | None:
 
 def kind_of(pairs: Pairs) -> str:
     """The format the copy is written in: the original's own where it can hold the copy."""
-    from matchlight.formats import WRITERS
+    from matchlight.data.formats import WRITERS
 
     if pairs.format == "scan":  # needs as many captions for every picture
         counts = np.bincount(pairs.picture, minlength=len(pairs.names))

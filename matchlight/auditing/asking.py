@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.batches import Table, seeded
 from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
-from matchlight.encode import encode
-from matchlight.similarity import Dot, score_all
+from matchlight.inputs.batches import Table, seeded
+from matchlight.parts.similarities import Dot
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.encode import encode
 
 TEMPERATURE = 0.05
 GALLERY = 1000  # pictures and captions asked against

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.batches import seeded
+from matchlight.inputs.batches import seeded
 
 NEIGHBOURS = 10
 CAPTIONS = 3  # of each neighbouring picture

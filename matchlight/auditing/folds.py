@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchlight.batches import seeded
 from matchlight.core import BadInput
+from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
 
 DECOYS = 0.04  # share of the rows trained with a wrong caption
@@ -39,7 +39,7 @@ class Folds:
 def look_alikes(pairs: Pairs) -> np.ndarray:
     """(N,) group of each picture; pictures known only by features are alike where their features are equal."""
     if pairs.pictures is not None:
-        from matchlight.formats.twins import groups_of
+        from matchlight.data.near_duplicates import groups_of
 
         return groups_of(pairs.pictures)
     if pairs.features is None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from matchlight.auditing.asking import GALLERY, NAMES, Asked, ask_vectors, gallery_of
 from matchlight.auditing.company import Lists, Scene
 from matchlight.auditing.partners import alternatives
-from matchlight.division import share_of_wrong, weighed
+from matchlight.training.division import share_of_wrong, weighed
 
 WIDE = 320  # main directions of either side that are looked at
 KEPT = 80  # directions of the two sides together

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchlight import division
+from matchlight.training import division
 
 ROUNDS = 40
 SETTLED = 1e-3  # mean change of the probabilities at which fitting stops

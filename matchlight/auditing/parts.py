@@ -15,10 +15,11 @@ from torch import Tensor
 
 from matchlight.auditing.linear import WIDE
 from matchlight.auditing.words import mean_features, standardised, word_vectors
-from matchlight.batches import Table
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.features import extract, lite, lite_weights
+from matchlight.inputs.backbones import lite, lite_weights
+from matchlight.inputs.batches import Table
+from matchlight.inputs.features import extract
 from matchlight.pairs import Pairs
 
 OWN, AUTO = "own", "auto"

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.auditing.asking import GALLERY, NAMES, Asked, Encoded, ask, gallery_of
 from matchlight.auditing.company import Lists, Scene, Space, lists
 from matchlight.auditing.folds import Folds
 from matchlight.auditing.partners import alternatives
-from matchlight.batches import seeded
 from matchlight.core import IMAGE, TEXT, Matcher, Recipe
-from matchlight.formats.sources import ArrayFeatures
-from matchlight.prepare import Inputs
-from matchlight.recipes import arguments, method
-from matchlight.runs import pick_precision
-from matchlight.text import Captions
-from matchlight.trainer import Trainer
+from matchlight.data.formats.sources import ArrayFeatures
+from matchlight.devices import pick_precision
+from matchlight.inputs.batches import seeded
+from matchlight.inputs.prepare import Inputs
+from matchlight.inputs.text import Captions
+from matchlight.training.recipes import arguments, method
+from matchlight.training.trainer import Trainer
 
 LARGE = {"epochs": 10, "batch": 256}
 SMALL = {"dim": 192, "hidden": 128, "word_dim": 128, "batch": 128, "epochs": 8}
@@ -139,7 +139,7 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
         after=lambda run: _ask_held(run, plan, k),
         moved=moved,
     )
-    checkpoints.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
+    files.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
     trainer.resume()
     trainer.fit()
     _leave(trainer, plan, k, kept, seed=seed)
@@ -181,7 +181,7 @@ def _ask_held(run: Quick, plan: Plan, k: int) -> None:
     if run.epoch not in asked_after(run.recipe.epochs) or path.exists():
         return
     found = ask(run.result(), plan.inputs.table, _asked(plan, k))
-    checkpoints.write_array(path, np.stack([found[name] for name in NAMES]))
+    files.write_array(path, np.stack([found[name] for name in NAMES]))
 
 
 def _leave(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
@@ -210,7 +210,7 @@ def company(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> L
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """An .npz file, whole or not at all."""
-    from matchlight.formats.safe import new_file
+    from matchlight.data.formats.safe import new_file
 
     with new_file(path) as partial, open(partial, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

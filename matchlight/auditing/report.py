@@ -13,9 +13,9 @@ import numpy as np
 
 from matchlight.auditing.findings import Findings
 from matchlight.auditing.page import ENDING, MAIN, SCRIPT, STYLE
-from matchlight.checkpoints import write_text
 from matchlight.console import track
-from matchlight.onepage import one_page
+from matchlight.files import write_text
+from matchlight.measuring.onepage import one_page
 from matchlight.pairs import BadPicture, Pairs
 
 WITH_PICTURES = 400  # pairs shown as cards; all of them are in the table below

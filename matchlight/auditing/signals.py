@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.auditing.asking import GALLERY, NAMES, SET_GALLERY, Asked, ask, gallery_of, is_plain
 from matchlight.auditing.company import Lists, Scene, Space, lists
 from matchlight.auditing.folds import Folds, divide, look_alikes
@@ -31,14 +31,16 @@ from matchlight.auditing.linear import witness
 from matchlight.auditing.parts import caption_parts, picture_kinds, picture_names, picture_parts
 from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold, write_npz
 from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vectors
-from matchlight.batches import Table
 from matchlight.console import progress, say
 from matchlight.core import BadInput
-from matchlight.fingerprints import fingerprint, trained_on, weights_mark
-from matchlight.formats.safe import load_npy
+from matchlight.data.fingerprints import fingerprint
+from matchlight.data.formats.safe import load_npy
+from matchlight.devices import pick_device
+from matchlight.inputs.batches import Table
+from matchlight.inputs.prepare import Inputs, prepare, view_of
 from matchlight.pairs import BadPicture, Pairs
-from matchlight.prepare import Inputs, pick_device, prepare, view_of
-from matchlight.runs import Run, alone
+from matchlight.runs.folder import Run, alone
+from matchlight.runs.seen import trained_on, weights_mark
 
 FILE = "signals.npz"
 MANY = 400  # pictures from which on ten folds are as well filled as five of fewer
@@ -99,7 +101,7 @@ def _says(caption: str) -> bool:
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """What `gather` kept."""
-    return checkpoints.read_npz(path, "`matchlight audit` writes it")
+    return files.read_npz(path, "`matchlight audit` writes it")
 
 
 def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
@@ -130,7 +132,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> bool:
     """
     path = folder / "settings.json"
     if path.exists():
-        old = checkpoints.read_json(path, "an audit's settings")
+        old = files.read_json(path, "an audit's settings")
         if not isinstance(old, dict):
             raise BadInput(f"{path}: no audit's settings; choose another -o")
         if differs := [name for name, value in settings.items() if old.get(name) != value]:
@@ -139,7 +141,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> bool:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: not empty and not an audit; choose another -o")
     try:
-        checkpoints.write_json(path, settings)
+        files.write_json(path, settings)
     except OSError as problem:
         raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
     return True

@@ -12,7 +12,7 @@ import numpy as np
 from matchlight.auditing.findings import Findings
 from matchlight.auditing.labels import can_judge
 from matchlight.core import BadInput
-from matchlight.noise import Truth
+from matchlight.data.noise import Truth
 from matchlight.pairs import Pairs
 
 COLUMNS = ("row", "image", "caption", "score", "suspect", "reason")
@@ -36,7 +36,7 @@ def cell(text: str) -> str:
 
 def write_pairs(path: Path, pairs: Pairs, findings: Findings) -> None:
     """pairs.csv, one line a pair, whole or not at all."""
-    from matchlight.formats.safe import new_file
+    from matchlight.data.formats.safe import new_file
 
     with new_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight import checkpoints
-from matchlight.batches import Table
+from matchlight import files
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.devices import pick_device
+from matchlight.inputs.batches import Table
+from matchlight.inputs.prepare import prepare, view_of
 from matchlight.pairs import Pairs
-from matchlight.prepare import pick_device, prepare, view_of
 
 if TYPE_CHECKING:
-    from matchlight.sentences import SentenceEncoder
+    from matchlight.inputs.sentence_encoders import SentenceEncoder
 
 SHAPES = 160  # dimensions that word counts are folded into
 BLOCK = 256  # pictures read at once
@@ -38,12 +39,12 @@ def meaning_vectors(captions: list[str], kind: str, kept: Path, *, device: torch
         return None
     texts, place = np.unique(np.array(captions, dtype=object), return_inverse=True)
     vectors = encoder.encode(texts.tolist(), device=device)[place]
-    checkpoints.write_array(kept, vectors)
+    files.write_array(kept, vectors)
     return torch.from_numpy(vectors)
 
 
 def _encoder(*, needed: bool) -> SentenceEncoder | None:
-    from matchlight.sentences import sentence_encoder
+    from matchlight.inputs.sentence_encoders import sentence_encoder
 
     try:
         return sentence_encoder("minilm", frozen=True)

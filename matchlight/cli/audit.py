@@ -59,9 +59,9 @@ def audit(
     Example: matchlight audit --data my_photos -o audits/one
     """
     from matchlight.auditing import audit as look
-    from matchlight.noise import Truth
+    from matchlight.data.noise import Truth
     from matchlight.pairs import Pairs
-    from matchlight.runs import Run
+    from matchlight.runs.folder import Run
 
     known = Truth.load(truth) if truth else None
     loaded = Run.load(run, device=device) if run else None

@@ -38,7 +38,7 @@ def score(
 
     Example: matchlight bench score --method sgr --pictures 1000 --captions 5000 --dim 1024
     """
-    from matchlight.bench import score as measure
+    from matchlight.comparing.bench import score as measure
 
     size = {"device": device, "pictures": pictures, "captions": captions, "dim": dim}
     show("scoring", [measure(name, **size) for name in chosen(method)], json=json)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def train(
 
     Example: matchlight bench train --method sgr --dim 1024
     """
-    from matchlight.bench import train as measure
+    from matchlight.comparing.bench import train as measure
 
     lines = [measure(name, device=device, batch=batch, dim=dim, precision=precision) for name in chosen(method)]
     show("one training step", lines, json=json)

@@ -44,9 +44,9 @@ def compare(
 
     Example: matchlight compare vse++ scan ncr scorer=saf --data scenes --noise 0,0.2,0.4 -o compared
     """
-    from matchlight.compare import Settings, failures
-    from matchlight.crew import compare_on
-    from matchlight.entrants import entrants
+    from matchlight.comparing.crew import compare_on
+    from matchlight.comparing.entrants import entrants
+    from matchlight.comparing.grid import Settings, failures
 
     asked, shares, devices = entrants(methods), _shares(noise), [name.strip() for name in device.split(",")]
     settings = Settings(per=per, kind=kind, split=split, protocol=protocol, precision=precision)
@@ -68,8 +68,8 @@ def _shares(text: str) -> list[float]:
 
 
 def _print(results: dict[str, Any], out: Path) -> None:
-    from matchlight.significance import NOTE
-    from matchlight.standings import wide
+    from matchlight.comparing.standings import wide
+    from matchlight.measuring.significance import NOTE
 
     header, rows = wide(results)
     table("", header, rows)
@@ -80,8 +80,8 @@ def _print(results: dict[str, Any], out: Path) -> None:
 
 def _so_far(results: dict[str, Any]) -> None:
     """The table as it stands, for whoever watches."""
+    from matchlight.comparing.standings import wide
     from matchlight.console import err
-    from matchlight.standings import wide
 
     header, rows = wide(results)
     for row in [header, *rows]:

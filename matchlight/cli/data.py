@@ -13,7 +13,7 @@ from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, help_alone, megabytes, shown, table
 
 if TYPE_CHECKING:
-    from matchlight.noise import Truth
+    from matchlight.data.noise import Truth
     from matchlight.pairs import Pairs
 
 FORMATS = ("jsonl", "csv", "parquet", "webdataset", "scan", "npz")
@@ -52,7 +52,7 @@ def scenes(
     Example: matchlight data scenes -o scenes --pictures 500
     """
     extent = _extent(size)
-    from matchlight.scenes import draw
+    from matchlight.data.scenes import draw
 
     draw(out, pictures=pictures, captions=captions, seed=seed, size=extent)
     _done({"out": out, "pictures": pictures, "captions": pictures * captions}, as_json)
@@ -67,7 +67,7 @@ def info(path: Source, as_json: Json = False) -> None:
 
     Example: matchlight data info my_photos
     """
-    from matchlight import formats
+    from matchlight.data import formats
 
     found = formats.info(formats.read(path), check=True)
     if as_json:
@@ -89,7 +89,7 @@ def convert(
 
     Example: matchlight data convert my_photos -o shards --to webdataset
     """
-    from matchlight import formats
+    from matchlight.data import formats
 
     pairs = formats.read(path)
     to = to or _kind(pairs)
@@ -125,9 +125,9 @@ def noise(
     Example: matchlight data noise scenes -o noisy --mismatch 0.3 --seed 4
     """
     _one_kind(mismatch, labels, index, per, kind)
-    from matchlight import formats
-    from matchlight import noise as noises
-    from matchlight.formats.safe import new_folder
+    from matchlight.data import formats
+    from matchlight.data import noise as noises
+    from matchlight.data.formats.safe import new_folder
 
     pairs = formats.read(path)
     common: dict[str, Any] = {"seed": seed, "split": split, "like": like}
@@ -164,10 +164,10 @@ def features(
 
     Example: matchlight data features my_photos -o my_features --kind pooled
     """
-    from matchlight import features as stores
-    from matchlight import formats
     from matchlight.core import BadInput
-    from matchlight.formats.safe import new_folder
+    from matchlight.data import formats
+    from matchlight.data.formats.safe import new_folder
+    from matchlight.inputs import features as stores
 
     pairs = formats.read(path)
     if pairs.features is not None:
@@ -196,14 +196,14 @@ def labels(
 
     Example: matchlight data labels my_photos -o labelled --top 80
     """
-    from matchlight import formats, text_labels
-    from matchlight.formats.arrays import text_lines
+    from matchlight.data import caption_labels, formats
+    from matchlight.data.formats.arrays import text_lines
 
     own = None if words is None else [line for line in text_lines(words) if line]
-    pairs = text_labels.labelled_by_words(formats.read(path), top=top, words=own)
+    pairs = caption_labels.labelled_by_words(formats.read(path), top=top, words=own)
     to = _kind(pairs)
     written = formats.write(pairs, out, to=to)
-    _done({"out": written, "format": to, **text_labels.summary(pairs)}, as_json)
+    _done({"out": written, "format": to, **caption_labels.summary(pairs)}, as_json)
 
 
 @data.command()
@@ -244,7 +244,7 @@ def cache(
 
     Example: matchlight data cache --clear
     """
-    from matchlight.features import cache as store
+    from matchlight.data import cache as store
 
     freed = store.cache_clear() if clear else 0
     listing = store.cache_listing()

@@ -57,7 +57,7 @@ def evaluate(
         raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
     if against is not None and protocol == "all":
         raise BadInput("--against compares by one protocol; name it instead of all")
-    from matchlight.referee import report_of
+    from matchlight.measuring.referee import report_of
 
     pairs = _data(data, scores)
 
@@ -66,7 +66,7 @@ def evaluate(
 
     mine = read(list(run or from_scores or []))
     if scores is not None:
-        from matchlight.checkpoints import write_array
+        from matchlight.files import write_array
 
         write_array(scores, mine.matrix)
     other = None if against is None else read([against])
@@ -80,7 +80,7 @@ def _data(data: Path, scores: Path | None) -> Any:
 
     pairs = Pairs.read(data)
     if scores is not None:
-        from matchlight.evaluation import check_scores_file
+        from matchlight.runs.evaluation import check_scores_file
 
         check_scores_file(scores, pairs)
     return pairs
@@ -88,9 +88,9 @@ def _data(data: Path, scores: Path | None) -> Any:
 
 def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device: str, precision: str) -> Any:
     """Scores from run folders, or from files where they are no folders."""
-    from matchlight.evaluation import scored
-    from matchlight.referee import Scored, read_scores
-    from matchlight.runs import Run
+    from matchlight.measuring.referee import Scored, read_scores
+    from matchlight.runs.evaluation import scored
+    from matchlight.runs.folder import Run
 
     if all(path.suffix == ".npy" or path.is_file() for path in paths):
         return Scored(read_scores(paths))
@@ -102,7 +102,7 @@ def print_report(report: dict[str, Any]) -> None:
     """A report as tables, and what a paired test says of it."""
     from rich.console import Console
 
-    from matchlight.protocols import tables
+    from matchlight.measuring.protocols import tables
 
     console = Console(highlight=False)
     for one in tables(report):

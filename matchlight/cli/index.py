@@ -32,10 +32,10 @@ def index(
 
     Example: matchlight index runs/first --data scenes -o scenes.index
     """
+    from matchlight.devices import rank
     from matchlight.indexing import Index
     from matchlight.pairs import Pairs
-    from matchlight.processes import rank
-    from matchlight.runs import Run
+    from matchlight.runs.folder import Run
 
     options = {"engine": engine, "address": address, "split": split, "target": target, "seed": seed}
     made = Index.build(Run.load(run, device=device), Pairs.read(data), out, candidates=candidates, **options)  # type: ignore[arg-type]

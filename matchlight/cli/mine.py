@@ -34,10 +34,10 @@ def mine(
 
     Example: matchlight mine runs/first --data scenes -o candidates --top 100
     """
-    from matchlight.evaluation import products_in
-    from matchlight.mining import mine_run
     from matchlight.pairs import Pairs
-    from matchlight.runs import Run
+    from matchlight.runs.evaluation import products_in
+    from matchlight.runs.folder import Run
+    from matchlight.runs.mining import mine_run
 
     loaded = Run.load(run, device=device)
     room = None if memory is None else int(memory * 1e9)

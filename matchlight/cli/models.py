@@ -26,7 +26,7 @@ def methods(
     Example: matchlight methods dive
     """
     from matchlight.methods import RECIPES
-    from matchlight.recipes import method
+    from matchlight.training.recipes import method
 
     if name is not None:
         _one(method(name), json=json)
@@ -39,7 +39,7 @@ def methods(
 
 def _one(chosen: Any, *, json: bool) -> None:
     """The arguments of a method, with the paper's values and what the presets change."""
-    from matchlight.recipes import grounded
+    from matchlight.training.recipes import grounded
 
     if json:
         emit(_described(chosen))
@@ -54,7 +54,7 @@ def _one(chosen: Any, *, json: bool) -> None:
 
 
 def _described(method: Any) -> dict[str, Any]:
-    from matchlight.recipes import grounded
+    from matchlight.training.recipes import grounded
 
     method = grounded(method, {})
     presets = ["auto", "paper", "small", *method.presets]
@@ -86,10 +86,10 @@ def train(
     Example: matchlight train vse_infty --data scenes -o runs/first epochs=10
     """
     from matchlight.pairs import Pairs
-    from matchlight.recipes import method as find
-    from matchlight.recipes import parse
-    from matchlight.runs import Run
-    from matchlight.runs import train as run_training
+    from matchlight.runs.folder import Run
+    from matchlight.runs.folder import train as run_training
+    from matchlight.training.recipes import method as find
+    from matchlight.training.recipes import parse
 
     given = _arguments(parse(overrides or []))
     find(method)  # a mistyped name is told before anything slow is read
@@ -123,8 +123,8 @@ def _arguments(given: dict[str, str]) -> dict[str, str]:
 
 
 def _finished(run: Any, *, json: bool) -> None:
-    from matchlight.checkpoints import read_json
-    from matchlight.processes import rank
+    from matchlight.devices import rank
+    from matchlight.files import read_json
 
     if rank() != 0:
         return
@@ -147,9 +147,9 @@ def embed(
 
     Example: matchlight embed runs/first --data scenes -o vectors.npz
     """
-    from matchlight.embeddings import export
     from matchlight.pairs import Pairs
-    from matchlight.runs import Run
+    from matchlight.runs.embeddings import export
+    from matchlight.runs.folder import Run
 
     written = export(Run.load(run, device=device), Pairs.read(data), out, split=split)
     emit(written) if json else typer.echo(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
@@ -167,7 +167,7 @@ def demo(
 
     Example: matchlight demo -o demo --serve
     """
-    from matchlight.demo import run_demo, serve_demo
+    from matchlight.cli.demo import run_demo, serve_demo
 
     report = run_demo(out, pictures=pictures, seed=seed)
     emit(report) if json else print_report(report["test"])
@@ -186,7 +186,7 @@ def import_(
 
     Example: matchlight import model_best.pth.tar --method scan --vocab f30k_vocab.json -o runs/scan
     """
-    from matchlight.importing import import_checkpoints
+    from matchlight.runs.importing import import_checkpoints
 
     run = import_checkpoints(checkpoints, method, vocab, out)
     emit({"run": run.folder, **run.info}) if json else typer.echo(

@@ -49,8 +49,8 @@ def reproduce(
         return
     from matchlight.core import BadInput
     from matchlight.pairs import Pairs
-    from matchlight.recipes import parse
     from matchlight.reproduce import exhibit
+    from matchlight.training.recipes import parse
 
     asked = exhibit(name)
     if data is None or out is None:

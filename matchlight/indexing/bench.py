@@ -25,8 +25,8 @@ from matchlight.indexing.shards import SHARD
 from matchlight.indexing.tuning import measure, true_best
 from matchlight.indexing.vectors import Sets, write_shard
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
-from matchlight.sets import SmoothChamfer
+from matchlight.parts.sets import SmoothChamfer
+from matchlight.runs.folder import Run
 
 CPU = torch.device("cpu")
 SPREAD = 0.8  # how far a set's vectors lie from their centre, which has length 1 in every dimension

@@ -17,24 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import checkpoints, processes
-from matchlight.console import say
+from matchlight import devices, files
+from matchlight.console import VERSION, say
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.fingerprints import fingerprint
+from matchlight.data.fingerprints import fingerprint
+from matchlight.devices import start_processes
 from matchlight.indexing import atlas, distil, store
-from matchlight.indexing.asking import usual_padding
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.coarse import Plain, Proposer, all_rows
 from matchlight.indexing.engines import Engine, check_engine
 from matchlight.indexing.engines.faiss import Faiss, load_faiss
 from matchlight.indexing.engines.milvus import Milvus, connect
+from matchlight.indexing.queries import usual_padding
 from matchlight.indexing.searching import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best
 from matchlight.indexing.vectors import Sets
-from matchlight.mining import digest
 from matchlight.pairs import Pairs
-from matchlight.runs import VERSION, Run, start_processes
+from matchlight.runs.folder import Run
+from matchlight.training import checkpoints
+from matchlight.training.mining import digest
 
 SETS, MODEL, ITEMS, ENGINE, MAPS = "sets", "model", "items", "engine", "coarse.safetensors"
 SHARE = 0.05  # of the items may be candidates before vectors are distilled
@@ -75,21 +77,21 @@ def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> P
     """Build an index folder; the first process does what shards do not need all for."""
     options.check()
     run.matcher.to(start_processes(run.device))  # under torchrun each process has a device of its own
-    root = Path(out if out is not None else processes.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
-    first = processes.rank() == 0
+    root = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
+    first = devices.rank() == 0
     if first:
         store.check_free(root)
     with store.alone(root) if first else nullcontext():
         source = Source.of(run.inputs(pairs).table, options.split)
         plan = _plan(run, source, options)
-        folder = Path(processes.broadcast(str(store.draft(root, plan)) if first else ""))
+        folder = Path(devices.broadcast(str(store.draft(root, plan)) if first else ""))
         zero = {IMAGE: 0, TEXT: 0}
         shards = write_sides(folder / SETS, run.matcher, source, zero, small=options.thumbnails)
         if first:
             catalogue = catalogue_of(folder / SETS, source, shards, first=(0, 0))
             _copy_model(run, folder / MODEL)
             complete(folder, root, run, catalogue, shards, options, padding=padding_of(run, source))
-        processes.barrier()
+        devices.barrier()
     return root
 
 
@@ -122,7 +124,7 @@ def catalogue_of(folder: Path, source: Source, shards: dict[str, list[str]], *, 
 
 def _copy_model(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoints.write_json(folder / "recipe.json", run.info)
+    files.write_json(folder / "recipe.json", run.info)
     checkpoints.save_weights(folder / "model.safetensors", run.matcher.state_dict())
     if run.vocabulary is not None:
         run.vocabulary.save(folder / "vocab.json")
@@ -166,15 +168,13 @@ def complete(
         sides[side].engine = engine
         measured[side] = measure(searcher, truths[side], options.target, options.candidates)
     if options.map:
-        checkpoints.write_array(
-            folder / "map.npy", atlas.points(rows[IMAGE].astype(np.float32).mean(1), seed=options.seed)
-        )
+        files.write_array(folder / "map.npy", atlas.points(rows[IMAGE].astype(np.float32).mean(1), seed=options.seed))
     catalogue.save(folder / ITEMS)
     about = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
     about |= {"sides": {side: {**one.plain(), **_shape(rows[side])} for side, one in measured.items()}}
     about["next"] = after or about["next"]
     about["engine"] |= {"uid": uid} if options.engine == "milvus" else {}
-    checkpoints.write_json(folder / "index.json", about)
+    files.write_json(folder / "index.json", about)
     final = store.finish(folder, root)
     for engine in engines.values():
         engine.close()
@@ -279,7 +279,7 @@ def _engine_of(root: Path) -> dict[str, Any] | None:
     """The engine of the version that is still in use, if it is readable."""
     try:
         folder, _ = store.current(root, verify=False)
-        return dict(checkpoints.read_json(folder / "index.json", "an index")["engine"])
+        return dict(files.read_json(folder / "index.json", "an index")["engine"])
     except (BadInput, KeyError, TypeError):
         return None
 

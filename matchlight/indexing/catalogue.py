@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import checkpoints
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.indexing.packs import Pack, write_pack
 from matchlight.pairs import Pairs
+from matchlight.training import checkpoints
 
 Where = dict[str, Any]
 FILTERS = ("split", "label", "name", "id")

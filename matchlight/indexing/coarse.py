@@ -15,7 +15,7 @@ from torch import Tensor
 
 from matchlight.core import Embeddings, Matcher
 from matchlight.indexing.vectors import Sets
-from matchlight.similarity import coarse_parts
+from matchlight.scoring.all_pairs import coarse_parts
 
 BLOCK = 2048  # items read at once
 MERGES = ("mean", "max")

@@ -19,14 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight import checkpoints
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings
-from matchlight.evaluation import products_in
 from matchlight.indexing.coarse import BLOCK
 from matchlight.indexing.searching import Searcher
-from matchlight.layers import masked_mean
-from matchlight.similarity import parts_of, score_all
+from matchlight.parts.layers import masked_mean
+from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import parts_of, score_all
+from matchlight.training import checkpoints
 
 DIM, HIDDEN = 256, 512
 SIDE = 192  # pictures and captions of a block

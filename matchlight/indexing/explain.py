@@ -18,13 +18,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from matchlight.attention import CrossAttention, attention, cosines, own
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Matcher
-from matchlight.evaluation import products_in
 from matchlight.indexing.shards import slot_shares
 from matchlight.methods.similarity_vectors import SimilarityVectors
-from matchlight.sets import SetSimilarity
-from matchlight.similarity import parts_of
+from matchlight.parts.attention import CrossAttention, attention, cosines, own
+from matchlight.parts.sets import SetSimilarity
+from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import parts_of
 
 if TYPE_CHECKING:
     from matchlight.indexing.index import Index

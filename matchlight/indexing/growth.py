@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.fingerprints import fingerprint
+from matchlight.data.fingerprints import fingerprint
 from matchlight.indexing import atlas, store
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.catalogue import Catalogue
@@ -83,7 +83,7 @@ def _grow_engines(index: Index, folder: Path, new: dict[str, list[str]], more: C
         engine.add(numbers, rows.astype(np.float32))
         engine.save(folder / ENGINE / side)
         if side == IMAGE and index.info["map"]:
-            checkpoints.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
+            files.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
 
 
 def _longer_map(index: Index, rows: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
     made = names(THUMBS, count, first=first)
     for number, name in enumerate(made):
         many = min(SHARD, count - number * SHARD)
-        checkpoints.write_array(sizes_of(folder / name), np.zeros((many, 2), dtype=np.int64))
+        files.write_array(sizes_of(folder / name), np.zeros((many, 2), dtype=np.int64))
         write_pack(folder / name, [b""] * many)
     return made
 
@@ -125,7 +125,7 @@ def remove(index: Index, ids: list[int]) -> None:
         if files:  # a database forgets them after the switch: the old version has them
             _forget(engines, gone, folder)
         if index.info["map"]:
-            checkpoints.write_array(folder / "map.npy", np.load(index.folder / "map.npy", allow_pickle=False))
+            files.write_array(folder / "map.npy", np.load(index.folder / "map.npy", allow_pickle=False))
         _commit(index, folder, catalogue, index.info)
         if not files:
             _forget(engines, gone, folder)
@@ -150,7 +150,7 @@ def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
     shards[THUMBS] = names(THUMBS, len(pictures)) if index.thumbs is not None else []
     for number, name in enumerate(shards[THUMBS]):
         own = pictures[number * SHARD : (number + 1) * SHARD]
-        checkpoints.write_array(sizes_of(folder / SETS / name), index.catalogue.size[own])
+        files.write_array(sizes_of(folder / SETS / name), index.catalogue.size[own])
         assert index.thumbs is not None
         write_pack(folder / SETS / name, (index.thumbs[place] for place in own.tolist()))
     store.link_tree(index.folder / MODEL, folder / MODEL)
@@ -178,7 +178,7 @@ def _own_engine(index: Index, side: str) -> Engine:
 def _commit(index: Index, folder: Path, catalogue: Catalogue, info: dict[str, Any]) -> None:
     counts = {"pictures": int(catalogue.alive.sum()), "captions": int(catalogue.alive[catalogue.picture].sum())}
     catalogue.save(folder / ITEMS)
-    checkpoints.write_json(folder / "index.json", {**info, **counts})
+    files.write_json(folder / "index.json", {**info, **counts})
     store.finish(folder, index.root)
 
 

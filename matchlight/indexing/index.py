@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.devices import rank
 from matchlight.indexing import build as building
 from matchlight.indexing import explain, growth, store
-from matchlight.indexing.asking import Asker, Picture
 from matchlight.indexing.catalogue import Catalogue, Where
 from matchlight.indexing.hits import Hit, Results
 from matchlight.indexing.opening import open_searcher, open_thumbs
+from matchlight.indexing.queries import Asker, Picture
 from matchlight.indexing.shards import tell_slots
 from matchlight.pairs import Pairs
-from matchlight.processes import rank
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 SIDES = (IMAGE, TEXT)
 CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, told by `describe`
@@ -35,7 +35,7 @@ class Index:
 
     def _open(self, folder: Path, manifest: dict[str, Any], *, engines: bool = True) -> None:
         self.folder, self.manifest = folder, manifest
-        self.info = checkpoints.read_json(folder / "index.json", "an index")
+        self.info = files.read_json(folder / "index.json", "an index")
         self.run = Run.load(folder / building.MODEL, device=self.device)
         tell_slots(self.run.matcher)
         self.catalogue = Catalogue.load(folder / building.ITEMS)

@@ -19,7 +19,7 @@ from matchlight.indexing.packs import Joined, Pack
 from matchlight.indexing.searching import Searcher, Side
 from matchlight.indexing.shards import THUMBS
 from matchlight.indexing.vectors import Sets
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 
 def open_sets(folder: Path, info: dict[str, Any], side: str) -> Sets:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import BadInput
 
 
@@ -22,7 +22,7 @@ def write_pack(path: Path, records: Iterable[bytes]) -> None:
             file.write(record)
             ends.append(ends[-1] + len(record))
     os.replace(draft, path.with_name(f"{path.name}.bin"))
-    checkpoints.write_array(path.with_name(f"{path.name}.npy"), np.array(ends, dtype=np.int64))
+    files.write_array(path.with_name(f"{path.name}.npy"), np.array(ends, dtype=np.int64))
 
 
 def is_packed(path: Path) -> bool:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
-from matchlight.evaluation import products_in
 from matchlight.indexing.coarse import Proposer, merged
 from matchlight.indexing.engines import NONE, Engine
 from matchlight.indexing.vectors import Sets
-from matchlight.similarity import score_all
+from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import score_all
 
 BLOCK = 1024  # items read at once when everything is scored
 SPARE = 2  # rows asked for, as a multiple of the candidates wanted

@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchlight import checkpoints, processes
-from matchlight.batches import Table
+from matchlight import devices, files
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Embeddings, Matcher, Parts
-from matchlight.encode import encode
-from matchlight.evaluation import products_in
 from matchlight.indexing.packs import is_packed, write_pack
 from matchlight.indexing.thumbs import thumbnails
 from matchlight.indexing.vectors import is_whole, write_shard
+from matchlight.inputs.batches import Table
 from matchlight.methods.slots import SetPrediction
-from matchlight.similarity import parts_of
+from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import parts_of
+from matchlight.scoring.encode import encode
 
 SHARD = 4096  # items; a multiple of every encoder's batch, so that models that depend on padding meet their own batches
 THUMBS = "thumbs"
@@ -117,7 +117,7 @@ def write_sides(
     if small and source.table.pairs.pictures is not None:
         shards[THUMBS] = names(THUMBS, len(source.pictures), first=first[IMAGE])
     todo = [(kind, number) for kind in shards for number in range(len(shards[kind]))]
-    mine = todo[processes.rank() :: processes.world()]
+    mine = todo[devices.rank() :: devices.world()]
     boxes = _boxes(source.table)
     device = next(matcher.parameters()).device
     with slots_told(matcher), products_in("fp32", device):
@@ -131,7 +131,7 @@ def write_sides(
                 found = encode(matcher, source.table, kind, index)
                 own = boxes[index].astype(np.float32) if boxes is not None and kind == IMAGE else None
                 write_shard(target, _kept(found, kind, own), keep_padding=matcher.depends_on_padding)
-    processes.barrier()
+    devices.barrier()
     return shards
 
 
@@ -140,7 +140,7 @@ def _write_thumbs(target: Path, source: Source, span: slice) -> None:
     if is_packed(target) or pictures is None:
         return
     made = list(thumbnails(pictures, source.pictures[span]))
-    checkpoints.write_array(sizes_of(target), np.array([size for _, size in made], dtype=np.int64).reshape(-1, 2))
+    files.write_array(sizes_of(target), np.array([size for _, size in made], dtype=np.int64).reshape(-1, 2))
     write_pack(target, (record for record, _ in made))
 
 

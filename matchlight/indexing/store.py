@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import BadInput
 
 FORMAT = 1
@@ -77,7 +77,7 @@ def current(root: Path, *, verify: bool = True) -> tuple[Path, dict[str, Any]]:
     try:
         raw = path.read_bytes()
         manifest = json.loads(raw)
-        made, files = int(manifest["format"]), dict(manifest["files"])
+        made, listed = int(manifest["format"]), dict(manifest["files"])
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file, and {root}/{CURRENT} names it; {AGAIN}") from None
     except (ValueError, KeyError, TypeError):
@@ -88,9 +88,9 @@ def current(root: Path, *, verify: bool = True) -> tuple[Path, dict[str, Any]]:
         )
     if hashlib.sha256(raw).hexdigest() != digest:
         raise BadInput(f"{path}: damaged (its checksum does not hold); {AGAIN}")
-    _check_sizes(folder, files)
+    _check_sizes(folder, listed)
     if verify:
-        _check_sums(folder, files)
+        _check_sums(folder, listed)
     return folder, manifest
 
 
@@ -110,8 +110,8 @@ def named(root: Path) -> tuple[Path, str]:
     return root / words[0], words[1]
 
 
-def _check_sizes(folder: Path, files: dict[str, Any]) -> None:
-    for name, entry in files.items():
+def _check_sizes(folder: Path, listed: dict[str, Any]) -> None:
+    for name, entry in listed.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:
             raise BadInput(f"{folder / MANIFEST}: names a file outside the index; {AGAIN}")
@@ -122,10 +122,10 @@ def _check_sizes(folder: Path, files: dict[str, Any]) -> None:
             raise BadInput(f"{path}: {size} bytes instead of {entry['bytes']}: cut or changed; {AGAIN}")
 
 
-def _check_sums(folder: Path, files: dict[str, Any]) -> None:
+def _check_sums(folder: Path, listed: dict[str, Any]) -> None:
     with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
-        found = pool.map(lambda name: checksum(folder / name), files)
-        for (name, entry), digest in zip(files.items(), found, strict=True):
+        found = pool.map(lambda name: checksum(folder / name), listed)
+        for (name, entry), digest in zip(listed.items(), found, strict=True):
             if digest != entry["sha256"]:
                 raise BadInput(f"{folder / name}: damaged (its checksum does not hold); {AGAIN}")
 
@@ -160,7 +160,7 @@ def draft(root: Path, plan: dict[str, Any]) -> Path:
     if kept is not None and kept != path:
         os.replace(kept, path)
     path.mkdir(exist_ok=True)
-    checkpoints.write_json(path / PLAN, plan)
+    files.write_json(path / PLAN, plan)
     return path
 
 
@@ -190,12 +190,12 @@ def link_file(path: Path, place: Path) -> None:
 
 def finish(partial: Path, root: Path) -> Path:
     """Make a draft the version in use; what was in use before is removed afterwards."""
-    files = {}
+    listed = {}
     for path in sorted(partial.rglob("*")):
         if path.is_file() and path.name not in (MANIFEST, PLAN):
             entry = {"bytes": path.stat().st_size, "sha256": checksum(path, flush=True)}
-            files[path.relative_to(partial).as_posix()] = entry
-    checkpoints.write_json(partial / MANIFEST, {"format": FORMAT, "files": files})
+            listed[path.relative_to(partial).as_posix()] = entry
+    files.write_json(partial / MANIFEST, {"format": FORMAT, "files": listed})
     digest = checksum(partial / MANIFEST, flush=True)
     for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
         _flush_folder(folder)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from PIL import Image
 
-from matchlight.features.decode import UNREADABLE
+from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import PictureSource
 
 LONGEST, QUALITY = 320, 82

@@ -17,10 +17,10 @@ import torch
 
 from matchlight.console import track
 from matchlight.core import Embeddings
-from matchlight.evaluation import products_in
 from matchlight.indexing.coarse import MERGES, Proposer, proposal_scores
 from matchlight.indexing.searching import BLOCK, TOP, Searcher, chosen, other
-from matchlight.similarity import score_all
+from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import score_all
 
 PAIRS = 2_000_000  # pairs scored to measure one side
 FEWEST, MOST = 64, 256  # questions

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import BadInput, Embedding, Embeddings, Parts
-from matchlight.formats.safe import load_npy
-from matchlight.similarity import parts_of, used
+from matchlight.data.formats.safe import load_npy
+from matchlight.scoring.all_pairs import parts_of, used
 
 LARGEST = 65504.0  # the largest number of half precision
 ABOUT = "shard.json"
@@ -45,11 +45,11 @@ def write_shard(folder: Path, embedding: Embeddings, *, keep_padding: bool = Fal
             array = _stored(value)
             if name in follows:
                 array = array[np.arange(count) < lengths[:, None]]
-            checkpoints.write_array(folder / f"{number}.{name}.npy", array)
+            files.write_array(folder / f"{number}.{name}.npy", array)
         if ragged:
-            checkpoints.write_array(folder / f"{number}.offsets.npy", np.append(0, np.cumsum(lengths)))
+            files.write_array(folder / f"{number}.offsets.npy", np.append(0, np.cumsum(lengths)))
         parts.append({"arrays": sorted(arrays), "follows": follows})
-    checkpoints.write_json(folder / ABOUT, {"items": len(embedding), "parts": parts})
+    files.write_json(folder / ABOUT, {"items": len(embedding), "parts": parts})
 
 
 def _follows(name: str, value: Tensor, count: int) -> bool:
@@ -129,7 +129,7 @@ class Sets:
     """The sets of all items of one side, in shards; `take` reads some of them as float32."""
 
     def __init__(self, folders: Sequence[Path]):
-        about = [checkpoints.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
+        about = [files.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
         self.starts = np.cumsum([0, *(entry["items"] for entry in about)])
         self.shards = [
             [_Part(folder, number, part) for number, part in enumerate(entry["parts"])]

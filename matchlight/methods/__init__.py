@@ -22,7 +22,7 @@ from matchlight.methods import (
     vse,
     vsrn,
 )
-from matchlight.recipes import Method
+from matchlight.training.recipes import Method
 
 FAMILIES = (
     aoq,

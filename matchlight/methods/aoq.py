@@ -23,20 +23,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight import checkpoints, processes
-from matchlight.batches import collate, fewest
+from matchlight import devices
 from matchlight.console import say
 from matchlight.core import BadInput, Matcher, Objective, Phase, Recipe, Sizes, Terms
-from matchlight.fingerprints import fingerprint
+from matchlight.data.fingerprints import fingerprint
+from matchlight.inputs.batches import collate, fewest
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import DRAWS, KINDS, Draw, Quintuplets
-from matchlight.mining import Candidates, load, load_for, mine_into
-from matchlight.mining.candidates import is_whole
-from matchlight.mining.filters import KINDS as FILTERS
-from matchlight.mining.filters import filtered, struck
-from matchlight.network import Network, begin_with, objective_weights, score_batch, whole_batch
-from matchlight.recipes import Foreign, Method, check_choices, lowered, method
-from matchlight.strategies import WarmUp
+from matchlight.training import checkpoints
+from matchlight.training.mining import Candidates, load, load_for, mine_into
+from matchlight.training.mining.candidates import is_whole
+from matchlight.training.mining.filters import KINDS as FILTERS
+from matchlight.training.mining.filters import filtered, struck
+from matchlight.training.network import Network, begin_with, objective_weights, score_batch, whole_batch
+from matchlight.training.recipes import Foreign, Method, check_choices, lowered, method
+from matchlight.training.strategies import WarmUp
 
 STEP = 10  # epochs of a second round at one rate
 SPARE = 2  # times as many are mined where some will be struck out
@@ -115,7 +116,7 @@ class SecondRound:
             self._lists(run)
         while not is_whole(run.folder / "candidates"):  # the others: a collective would give up waiting
             time.sleep(0.2)
-        processes.barrier()
+        devices.barrier()
         if self.first or self.scratch:
             self._begin_again(run)
         run.best, run.waited = {"value": float("-inf"), "epoch": -1, "report": None}, 0
@@ -191,8 +192,8 @@ def _back_to_best(run: Any, matcher: Matcher) -> None:
     if run.best["epoch"] < 0:
         return
     kept = checkpoints.load_weights(run.folder / "model.safetensors") if run.chief else None
-    matcher.load_state_dict(processes.broadcast(kept))
-    learnt = processes.broadcast(objective_weights(run.folder) if run.chief else None)
+    matcher.load_state_dict(devices.broadcast(kept))
+    learnt = devices.broadcast(objective_weights(run.folder) if run.chief else None)
     for name, network in run.networks.items():
         begin_with(network.objective, learnt.get(name, {}))
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from matchlight.attention import CrossAttention, Meeting, attention, cosines
 from matchlight.core import Embedding, Recipe, Sizes
-from matchlight.layers import masked_mean
 from matchlight.methods.scan import COCO, SMALL, assemble, fragments, read_encoders
-from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, check_choices
+from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines
+from matchlight.parts.layers import masked_mean
+from matchlight.parts.objectives import Hinge
+from matchlight.training.recipes import Foreign, Method, check_choices
 
 FOCALS = ("equal", "prob")
 

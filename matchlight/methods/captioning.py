@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
-from matchlight.encoders import read
-from matchlight.layers import masked_softmax
+from matchlight.parts.encoders import read
+from matchlight.parts.layers import masked_softmax
 
 
 def in_order(gru: nn.GRU, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

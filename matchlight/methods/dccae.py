@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Items, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.encode import encode_both
-from matchlight.labelwise import INPUTS, Cosine, Vector, both, encoders, one_rate, paired
-from matchlight.layers import BatchNorm
-from matchlight.recipes import Method, check_choices
-from matchlight.strategies import Plain
+from matchlight.parts.labelwise import INPUTS, Cosine, Vector, both, encoders, one_rate, paired
+from matchlight.parts.layers import BatchNorm
+from matchlight.scoring.encode import encode_both
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.strategies import Plain
 
 MOST = 5000  # training pairs that linear CCA is fitted on
 

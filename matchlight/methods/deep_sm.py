@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from matchlight.core import Recipe, Sizes
-from matchlight.labelwise import INPUTS, one_rate, settled
 from matchlight.methods.mrl import RobustLearning, spheres
-from matchlight.recipes import Method, check_choices
-from matchlight.schedules import cosine
-from matchlight.strategies import Plain
+from matchlight.parts.labelwise import INPUTS, one_rate, settled
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.schedules import cosine
+from matchlight.training.strategies import Plain
 
 
 def recipe(

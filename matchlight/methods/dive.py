@@ -19,17 +19,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from matchlight.augment import crop_flip_colour, drop_words
 from matchlight.core import IMAGE, TEXT, Items, Matcher, Objective, Recipe, Sizes, Strategy
-from matchlight.encoders import from_pixels
+from matchlight.inputs.augmentation import crop_flip_colour, drop_words
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import POOLINGS, PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import LOSSES, NEGATIVES, SetLoss, Triplet, ranking
 from matchlight.methods.slots import BEGINS, PADDINGS, UPDATES, SetPrediction
-from matchlight.recipes import Method, check_choices
-from matchlight.schedules import half_cosine, staircase
-from matchlight.sets import SIMILARITIES, set_similarity
-from matchlight.strategies import Together, WarmUp
+from matchlight.parts.encoders import from_pixels
+from matchlight.parts.sets import SIMILARITIES, set_similarity
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.schedules import half_cosine, staircase
+from matchlight.training.strategies import Together, WarmUp
 
 OFFICIAL_BATCH = 256  # what the authors' evaluation reads at once: with their padding, embeddings depend on it
 AROUND = (1, 2)  # <start> and <end>: never changed

@@ -11,9 +11,9 @@ import torch
 
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.encoders import gru_names
-from matchlight.foreign.machine import shown
-from matchlight.recipes import Foreign, renamed
+from matchlight.parts.encoders import gru_names
+from matchlight.training.foreign.machine import shown
+from matchlight.training.recipes import Foreign, renamed
 
 LAYERS = "spm.agg_block.layers."
 OLD_NAMES = {"smooth_chamfer": "smooth_chamfer", "chamfer": "chamfer", "max": "mil", "mp": "mp"}

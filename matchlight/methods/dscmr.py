@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.core import IMAGE, TEXT, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.labelwise import (
+from matchlight.parts.labelwise import (
     INPUTS,
     Classified,
     Cosine,
@@ -30,8 +30,8 @@ from matchlight.labelwise import (
     one_rate,
     paired,
 )
-from matchlight.recipes import Method, check_choices
-from matchlight.strategies import Plain
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.strategies import Plain
 
 
 def likelihood(a: Tensor, b: Tensor, shared: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput, Batch, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
-from matchlight.labelwise import (
+from matchlight.parts.labelwise import (
     INPUTS,
     Classified,
     Cosine,
@@ -28,8 +28,8 @@ from matchlight.labelwise import (
     labels_of,
     length,
 )
-from matchlight.recipes import Method, check_choices
-from matchlight.strategies import Plain
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.strategies import Plain
 
 LARGEST = 128  # pairs a batch: its triples then take about 1 GB
 

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.augment import row_uniform
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Items, Matcher, Similarity, Sizes
-from matchlight.layers import glorot, unit
+from matchlight.inputs.augmentation import row_uniform
 from matchlight.methods.pie_net import BothWays, LocalAttention, Polysemous, Pooled, polysemous_image, polysemous_text
+from matchlight.parts.layers import glorot, unit
 
 MEASURES = ("dot", "matmul", "probability")
 

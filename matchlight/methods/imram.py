@@ -18,9 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from matchlight.attention import CrossAttention, Meeting, attention, cosines, sum_of
 from matchlight.core import BadInput, Embedding, Recipe, Sizes
-from matchlight.layers import masked_mean, unit
 from matchlight.methods.scan import (
     COCO,
     FLICKR,
@@ -32,8 +30,10 @@ from matchlight.methods.scan import (
     shared_arguments,
     shared_sizes,
 )
-from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, check_choices, renamed
+from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines, sum_of
+from matchlight.parts.layers import masked_mean, unit
+from matchlight.parts.objectives import Hinge
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
 
 MODES = {"text": ("t2i",), "image": ("i2t",), "full": ("t2i", "i2t")}
 

@@ -14,7 +14,7 @@ from typing import Any
 from matchlight.methods.dive import DUAL
 from matchlight.methods.dive import SMALL as SMALL_SETS
 from matchlight.methods.ncr_plus import DECIDES, recipe
-from matchlight.recipes import Method
+from matchlight.training.recipes import Method
 
 # what is pretrained moves slower than what begins at random
 OWN = ("loss", "epochs")  # what trust in pairs decides for itself

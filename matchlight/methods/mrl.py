@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.labelwise import (
+from matchlight.parts.labelwise import (
     INPUTS,
     Centres,
     Classified,
@@ -35,9 +35,9 @@ from matchlight.labelwise import (
     paired,
     settled,
 )
-from matchlight.recipes import Method, check_choices
-from matchlight.schedules import cosine
-from matchlight.strategies import Plain
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.schedules import cosine
+from matchlight.training.strategies import Plain
 
 
 def robust_clustering(logits: Tensor, labels: Tensor) -> Tensor:

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.batches import fewest, plan
-from matchlight.checkpoints import write_npz
 from matchlight.core import BadInput, Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
-from matchlight.division import gaussians, looks_clean
-from matchlight.judging import over_rows, scored
+from matchlight.files import write_npz
+from matchlight.inputs.batches import fewest, plan
 from matchlight.methods.sgraf import read_ncr
-from matchlight.objectives import INF, Contrast, contrast, hinge_all
-from matchlight.recipes import Method, check_choices, lowered, method
+from matchlight.parts.objectives import INF, Contrast, contrast, hinge_all
+from matchlight.training.division import gaussians, looks_clean
+from matchlight.training.judging import over_rows, scored
+from matchlight.training.recipes import Method, check_choices, lowered, method
 
 MARGINS = ("exponential", "linear", "sin")
 MODES = ("paper", "matrix", "first")

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.batches import seeded
-from matchlight.checkpoints import write_npz
 from matchlight.core import Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
-from matchlight.division import gaussians, share_of_wrong, weighed
-from matchlight.judging import fits
+from matchlight.files import write_npz
+from matchlight.inputs.batches import seeded
 from matchlight.methods.ncr import scorer_below
 from matchlight.methods.vse import DUAL
-from matchlight.network import Network
-from matchlight.objectives import Probable
-from matchlight.recipes import Method, check_choices
-from matchlight.schedules import one_cycle
-from matchlight.strategies import Together, in_whole_pictures
+from matchlight.parts.objectives import Probable
+from matchlight.training.division import gaussians, share_of_wrong, weighed
+from matchlight.training.judging import fits
+from matchlight.training.network import Network
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.schedules import one_cycle
+from matchlight.training.strategies import Together, in_whole_pictures
 
 DECIDES = ("ema", "epochs", "loss", "pull", "q", "siblings", "warm")  # for the scorer too
 BORDERS = ("measured", "converged", "rough")

@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.augment import PAD, crop_flip_colour, drop_words, row_uniform
 from matchlight.core import (
     IMAGE,
     TEXT,
@@ -39,13 +38,14 @@ from matchlight.core import (
     Sizes,
     Terms,
 )
-from matchlight.encoders import from_pixels, gru_names, lengths
+from matchlight.inputs.augmentation import PAD, crop_flip_colour, drop_words, row_uniform
 from matchlight.methods.gaussians import MEASURES, Draws, Uncertain, both_sides, log_odds, squares
 from matchlight.methods.pvse import INSIDE, SENTENCES, SIDES, flat
 from matchlight.methods.pvse import NAMES as MEANS
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups
-from matchlight.strategies import Plain
+from matchlight.parts.encoders import from_pixels, gru_names, lengths
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups
+from matchlight.training.strategies import Plain
 
 START, END, UNKNOWN = 1, 2, 3  # ids of the special words
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput, Embedding, Items
-from matchlight.encoders import last_state, lengths, read, turn, word_vectors
-from matchlight.layers import glorot, masked_mean, masked_softmax, unit
+from matchlight.parts.encoders import last_state, lengths, read, turn, word_vectors
+from matchlight.parts.layers import glorot, masked_mean, masked_softmax, unit
 
 
 class LocalAttention(nn.Module):

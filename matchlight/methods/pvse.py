@@ -19,16 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.encoders import from_pixels, gru_names
+from matchlight.inputs.augmentation import changed
 from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
-from matchlight.objectives import contrast, hinge_all, hinge_hardest
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups
-from matchlight.sets import BestPair, discrepancy
-from matchlight.strategies import Plain, WarmUp
+from matchlight.parts.encoders import from_pixels, gru_names
+from matchlight.parts.objectives import contrast, hinge_all, hinge_hardest
+from matchlight.parts.sets import BestPair, discrepancy
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups
+from matchlight.training.strategies import Plain, WarmUp
 
 SENTENCES = ("ends", "last_word")
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
-from matchlight.mining.candidates import NONE, Candidates
-from matchlight.mining.filters import Grouped
-from matchlight.objectives import INF, contrast
+from matchlight.parts.objectives import INF, contrast
+from matchlight.training.mining.candidates import NONE, Candidates
+from matchlight.training.mining.filters import Grouped
 
 TRIPLETS = ("off_text", "off_image")
 QUINTUPLETS = (*TRIPLETS, "off_pair", "off_partner")

@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from matchlight import kernels
-from matchlight.attention import AGGREGATES, NORMS, CrossAttention, Meeting, attention, combined, cosines
-from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Recipe, Similarity, Sizes
-from matchlight.encoders import Words, from_pixels, gru_names
-from matchlight.layers import glorot, unit
-from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups, staircase
-from matchlight.strategies import Plain, WarmUp
+from matchlight.inputs.augmentation import changed
+from matchlight.parts.attention import AGGREGATES, NORMS, CrossAttention, Meeting, attention, combined, cosines
+from matchlight.parts.encoders import Words, from_pixels, gru_names
+from matchlight.parts.layers import glorot, unit
+from matchlight.parts.objectives import Hinge
+from matchlight.scoring import kernels
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups, staircase
+from matchlight.training.strategies import Plain, WarmUp
 
 # ---- encoders: BFAN and IMRAM have the same -------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import IMAGE, Batch, Embedding, Items, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.labelwise import (
+from matchlight.parts.labelwise import (
     INPUTS,
     Classified,
     Cosine,
@@ -32,9 +32,9 @@ from matchlight.labelwise import (
     length,
     perceptron,
 )
-from matchlight.layers import unit
-from matchlight.recipes import Method, check_choices
-from matchlight.strategies import Plain
+from matchlight.parts.layers import unit
+from matchlight.training.recipes import Method, check_choices
+from matchlight.training.strategies import Plain
 
 
 class Autoencoder(nn.Module):

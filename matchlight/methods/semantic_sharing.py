@@ -23,16 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Similarity, Sizes
-from matchlight.encoders import from_pixels, gru_names
-from matchlight.layers import masked_mean, unit
+from matchlight.inputs.augmentation import changed
 from matchlight.methods.shared_losses import Labelled
 from matchlight.methods.shared_tokens import UNK, RegionTokens, VectorToken, WordTokens
 from matchlight.methods.shared_transformer import Guess, Shared, label_vectors
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups
-from matchlight.strategies import Plain
+from matchlight.parts.encoders import from_pixels, gru_names
+from matchlight.parts.layers import masked_mean, unit
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups
+from matchlight.training.strategies import Plain
 
 BOTH = "both"
 

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.augment import drop_regions, drop_words
 from matchlight.core import BadInput, Embedding, Items
-from matchlight.encoders import last_state, lengths, states_of, turn
-from matchlight.layers import BatchNorm, pooling_by
+from matchlight.inputs.augmentation import drop_regions, drop_words
+from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.methods.slots import SetPrediction, place_codes
-from matchlight.sentences import sentence_encoder
+from matchlight.parts.encoders import last_state, lengths, states_of, turn
+from matchlight.parts.layers import BatchNorm, pooling_by
 
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
-from matchlight.objectives import Contrast, Probable, contrast, hinge_all, hinge_hardest
-from matchlight.sets import crowding, discrepancy
+from matchlight.parts.objectives import Contrast, Probable, contrast, hinge_all, hinge_hardest
+from matchlight.parts.sets import crowding, discrepancy
 
 
 def hinge_mean(c: Contrast, margin: float) -> Terms:

@@ -18,14 +18,14 @@ from functools import partial
 from typing import Any
 
 from matchlight.core import IMAGE, TEXT, BadInput, Matcher, Objective, Recipe, Sizes, Strategy
-from matchlight.encoders import gru_names
 from matchlight.methods.similarity_heads import Filter, Reason
 from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.methods.whole_vectors import Regions, WordStates
-from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, renamed
-from matchlight.schedules import staircase
-from matchlight.strategies import Apart, Plain, WarmUp
+from matchlight.parts.encoders import gru_names
+from matchlight.parts.objectives import Hinge
+from matchlight.training.recipes import Foreign, Method, renamed
+from matchlight.training.schedules import staircase
+from matchlight.training.strategies import Apart, Plain, WarmUp
 
 # ---- recipes ---------------------------------------------------------------------------------------------------------
 

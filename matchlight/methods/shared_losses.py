@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
-from matchlight.labelwise import labels_of, length
-from matchlight.layers import unit
+from matchlight.parts.labelwise import labels_of, length
+from matchlight.parts.layers import unit
 
 
 def label_cost(place: Tensor, probability: Tensor, label: Tensor, *, loss: str) -> Tensor:

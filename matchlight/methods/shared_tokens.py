@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.augment import drop_words, row_uniform
 from matchlight.core import BadInput, Embedding, Items
-from matchlight.encoders import Words
-from matchlight.layers import glorot, masked_mean
+from matchlight.inputs.augmentation import drop_words, row_uniform
 from matchlight.methods.shared_transformer import NOTHING
+from matchlight.parts.encoders import Words
+from matchlight.parts.layers import glorot, masked_mean
 
 PLACES = 512  # words behind the last place share it
 START, END, UNK = 1, 2, 3  # ids of special words in every vocabulary of this kind

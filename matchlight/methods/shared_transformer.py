@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.layers import masked_mean, unit
+from matchlight.parts.layers import masked_mean, unit
 
 NOTHING = -1  # the target of a place where nothing is to be guessed
 

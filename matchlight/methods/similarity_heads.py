@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight import processes
-from matchlight.layers import glorot
+from matchlight import devices
+from matchlight.parts.layers import glorot
 
 EPS = 1e-8  # added to norms, as in the authors' code
 INF = float("inf")
@@ -109,7 +109,7 @@ class GateNorm(nn.BatchNorm1d):
 
     def _sum(self, x: Tensor) -> Tensor:
         """(1, T, 1) sums over pictures (of all processes) and nodes; (1, 1, 1) where captions are summed over too."""
-        return processes.total(x.sum((0, 2) if self.over == "per_caption" else (0, 1, 2), keepdim=True))
+        return devices.total(x.sum((0, 2) if self.over == "per_caption" else (0, 1, 2), keepdim=True))
 
     def usual(self, x: Tensor) -> Tensor:
         """x normalised by the running averages."""

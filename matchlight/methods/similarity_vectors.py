@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from matchlight import kernels
 from matchlight.core import Embedding, Similarity
-from matchlight.layers import glorot
 from matchlight.methods.similarity_heads import EPS, Filter, Moments, Reason, full, unit_full
+from matchlight.parts.layers import glorot
+from matchlight.scoring import kernels
 
 TINY = 1e-30  # under a root, so that its slope at 0 is not infinite; far below what EPS lets through
 

@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from matchlight.augment import changed, drop_regions
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Sizes
-from matchlight.encoders import LastState, Words, from_pixels, gru_names, lengths
-from matchlight.layers import Residual, glorot, masked_mean, pooling_by, unit
-from matchlight.objectives import Hinge, Probable
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups, one_cycle, released, staircase, step_down
-from matchlight.similarity import Dot, Order
-from matchlight.strategies import Plain, WarmUp
+from matchlight.inputs.augmentation import changed, drop_regions
+from matchlight.parts.encoders import LastState, Words, from_pixels, gru_names, lengths
+from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
+from matchlight.parts.objectives import Hinge, Probable
+from matchlight.parts.similarities import Dot, Order
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups, one_cycle, released, staircase, step_down
+from matchlight.training.strategies import Plain, WarmUp
 
 # ---- VSE++ -----------------------------------------------------------------------------------------------------------
 

@@ -18,17 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from matchlight.augment import changed
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Phase, Recipe, Sizes
-from matchlight.encoders import LastState, from_pixels
-from matchlight.layers import BatchNorm, glorot, unit
+from matchlight.inputs.augmentation import changed
 from matchlight.methods.captioning import Captioner, Described, in_order
 from matchlight.methods.vse import WORDS
-from matchlight.objectives import Hinge
-from matchlight.recipes import Foreign, Method, check_choices, renamed
-from matchlight.schedules import groups, staircase
-from matchlight.similarity import Dot
-from matchlight.strategies import Plain
+from matchlight.parts.encoders import LastState, from_pixels
+from matchlight.parts.layers import BatchNorm, glorot, unit
+from matchlight.parts.objectives import Hinge
+from matchlight.parts.similarities import Dot
+from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.schedules import groups, staircase
+from matchlight.training.strategies import Plain
 
 ONE_VECTOR = "vsrn relates a picture's regions to each other, and this data has one vector a picture; vse++ can use it"
 

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight import processes
+from matchlight import devices
 from matchlight.core import BadInput, Embedding, Items
-from matchlight.encoders import Words, lengths
-from matchlight.layers import BatchNorm, glorot, masked_mean, masked_softmax, unit
 from matchlight.methods.similarity_heads import full
+from matchlight.parts.encoders import Words, lengths
+from matchlight.parts.layers import BatchNorm, glorot, masked_mean, masked_softmax, unit
 
 
 class RegionNorm(BatchNorm):
@@ -24,17 +24,17 @@ class RegionNorm(BatchNorm):
         """(N, K, D) -> the same, K at most the places this layer knows; padded regions do not count."""
         assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
         k = x.shape[1]
-        if not self.training or (mask is None and processes.world() == 1):
+        if not self.training or (mask is None and devices.world() == 1):
             averages, scales = (self.running_mean[:k], self.running_var[:k]), (self.weight[:k], self.bias[:k])
             return F.batch_norm(x, *averages, *scales, self.training, self.momentum, self.eps)
         return self._masked(x.float(), mask).to(x.dtype)
 
     def _masked(self, x: Tensor, mask: Tensor | None) -> Tensor:
         weight = x.new_ones(*x.shape[:2], 1) if mask is None else mask[..., None].to(x.dtype)
-        count = processes.total(weight.sum((0, 2)) * x.shape[2])
+        count = devices.total(weight.sum((0, 2)) * x.shape[2])
         some = count.clamp(min=1)
-        mean = processes.total((x * weight).sum((0, 2))) / some
-        variance = processes.total(((x - mean[:, None]).square() * weight).sum((0, 2))) / some
+        mean = devices.total((x * weight).sum((0, 2))) / some
+        variance = devices.total(((x - mean[:, None]).square() * weight).sum((0, 2))) / some
         self._move(mean.detach(), variance.detach() * some / (some - 1).clamp(min=1), count > 0)
         scale = torch.rsqrt(variance + self.eps) * self.weight[: len(mean)]
         return (x - mean[:, None]) * scale[:, None] + self.bias[: len(mean), None]

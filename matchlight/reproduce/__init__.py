@@ -12,7 +12,6 @@ from typing import Any
 
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
-from matchlight.recipes import nearest
 from matchlight.reproduce import (
     aoq_cost,
     aoq_ranks,
@@ -33,6 +32,7 @@ from matchlight.reproduce import (
 )
 from matchlight.reproduce import sharing as semantic_sharing
 from matchlight.reproduce.work import Exhibit
+from matchlight.training.recipes import nearest
 
 __all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce"]
 

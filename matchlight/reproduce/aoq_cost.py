@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.batches import collate, seeded
 from matchlight.core import BadInput, Batch, Objective, Phase
+from matchlight.devices import pick_device, pick_precision
+from matchlight.inputs.batches import collate, seeded
+from matchlight.inputs.prepare import prepare, view_of
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, Draw, Quintuplets
-from matchlight.mining import Candidates
-from matchlight.mining.filters import Grouped
 from matchlight.pairs import Pairs
-from matchlight.prepare import pick_device, prepare, view_of
-from matchlight.recipes import arguments, grounded, method
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import pick_precision
-from matchlight.trainer import Trainer
+from matchlight.training.mining import Candidates
+from matchlight.training.mining.filters import Grouped
+from matchlight.training.recipes import arguments, grounded, method
+from matchlight.training.trainer import Trainer
 
 BASES, QUICK_BASES = ("vsrn", "scan"), ("vse_infty",)
 STEPS, QUICK_STEPS, WARM, BATCHES = 30, 5, 3, 4

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.evaluation import split_scores
-from matchlight.metrics import cross_ranks, rank_histogram
+from matchlight.measuring.metrics import cross_ranks, rank_histogram
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import Run
 
 PAPER = "Adaptive Offline Quintuplet Loss for Image-Text Matching (ECCV 2020)"
 QUICK = {"epochs": 3}

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from matchlight.devices import pick_device
 from matchlight.methods.aoq import SPARE
-from matchlight.mining import mine_run
-from matchlight.prepare import pick_device
-from matchlight.recipes import arguments, grounded, method
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
+from matchlight.runs.mining import mine_run
+from matchlight.training.recipes import arguments, grounded, method
 
 QUICK = {"epochs": 2}
 FINAL = (1.5, 0.3)  # beta, alpha: what the paper settles on

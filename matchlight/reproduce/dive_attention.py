@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.batches import seeded
 from matchlight.core import IMAGE, BadInput, Embedding
-from matchlight.encode import encode, encode_both
 from matchlight.indexing.explain import Box, grid
+from matchlight.inputs.batches import seeded
 from matchlight.methods.slots import SetPrediction
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
@@ -28,8 +27,9 @@ from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, said, thumbnail, words
 from matchlight.reproduce.work import Work
-from matchlight.runs import Run
-from matchlight.similarity import parts_of
+from matchlight.runs.folder import Run
+from matchlight.scoring.all_pairs import parts_of
+from matchlight.scoring.encode import encode, encode_both
 
 SHOWN, COUNTED = 3, 500  # pictures drawn; pictures whose elements are counted
 FINE = 48  # points a side of a map made of boxes

@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight import bench
+from matchlight.comparing import bench
+from matchlight.comparing.naive import Loop
 from matchlight.core import BadInput, Embedding, Matcher
-from matchlight.evaluation import products_in
-from matchlight.naive import Loop
-from matchlight.ranking import device_scores
-from matchlight.recipes import convert, nearest
+from matchlight.inputs.text import tokenize
+from matchlight.measuring.device_ranks import device_scores
+from matchlight.parts.sets import SmoothChamfer
+from matchlight.parts.similarities import Dot
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.work import Work
-from matchlight.sets import SmoothChamfer
-from matchlight.similarity import Dot
-from matchlight.text import tokenize
+from matchlight.runs.evaluation import products_in
+from matchlight.training.recipes import convert, nearest
 
 TOP, SAMPLE, RUNS = 10, 50, 10
 SIZES = {"dim": 1024, "slots": 4}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from matchlight.core import BadInput, Matcher
+from matchlight.parts.sets import SetSimilarity
 from matchlight.reproduce.ncr_runs import one_path
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
-from matchlight.sets import SetSimilarity
+from matchlight.runs.folder import Run
 
 PAPER = "Improving Cross-Modal Retrieval with Set of Diverse Embeddings (CVPR 2023)"
 QUICK = {"epochs": 3}

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from matchlight.batches import seeded
 from matchlight.core import IMAGE, TEXT
-from matchlight.encode import encode_both
+from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import DIVE, QUICK, TITLES, asked_run
@@ -21,8 +20,9 @@ from matchlight.reproduce.layouts import SIDES, laid_out
 from matchlight.reproduce.numbers import Row, percent
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
-from matchlight.similarity import parts_of
+from matchlight.runs.folder import Run
+from matchlight.scoring.all_pairs import parts_of
+from matchlight.scoring.encode import encode_both
 
 MOST = 150  # pictures, and as many captions: four points each
 MARKS = {"picture": "o", "text": "^"}

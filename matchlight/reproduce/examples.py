@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from matchlight.batches import seeded
 from matchlight.core import TEXT
-from matchlight.evaluation import split_scores
+from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
 from matchlight.reproduce.ncr_runs import asked_run
 from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
 from matchlight.reproduce.work import Work
+from matchlight.runs.evaluation import split_scores
 
 SHOWN, TOP = 6, 5
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT
-from matchlight.evaluation import split_scores
 from matchlight.pairs import Pairs
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.sharing import SHARING
 from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
 from matchlight.reproduce.work import Work
+from matchlight.runs.evaluation import split_scores
 
 TOP = {IMAGE: 5, TEXT: 3}  # sentences for a picture, pictures for a sentence
 ASKS = {IMAGE: "pictures, for texts", TEXT: "texts, for pictures"}

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from matchlight.batches import seeded
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding
-from matchlight.encode import encode_both
-from matchlight.labelwise import Vector, width
+from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
+from matchlight.parts.labelwise import Vector, width
+from matchlight.runs.folder import Run
+from matchlight.scoring.encode import encode_both
 
 MOST_CLASSES = 10  # colours that can be told apart
 MOST_ITEMS = 1000  # of a side: more are a blot on paper, and slow

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.evaluation import split_scores
-from matchlight.metrics import Relevance
-from matchlight.metrics import precision_recall as curve
+from matchlight.measuring.metrics import Relevance
+from matchlight.measuring.metrics import precision_recall as curve
+from matchlight.measuring.protocols import evaluate_scores
 from matchlight.pairs import Pairs
-from matchlight.protocols import evaluate_scores
 from matchlight.reproduce import style
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import Run
 
 WAYS = {"i2t": "picture to text", "t2i": "text to picture"}
 EPOCHS = 100  # what the paper's figure shows

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from matchlight.batches import seeded
 from matchlight.core import IMAGE, TEXT
+from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.layouts import (
@@ -23,7 +23,7 @@ from matchlight.reproduce.layouts import (
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.work import Work
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 FOUR = 4  # classes among their centres, as the paper shows
 MARKS = {"picture": "o", "text": "^"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matchlight.noise import flip_labels
+from matchlight.data.noise import flip_labels
 from matchlight.pairs import Pairs
 from matchlight.reproduce.work import Entrant, Work
 

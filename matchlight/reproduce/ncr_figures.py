@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.division import mixture, spread
-from matchlight.metrics import auroc
+from matchlight.measuring.metrics import auroc
 from matchlight.reproduce import style
 from matchlight.reproduce.ncr_runs import Division, division
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.work import Work
+from matchlight.training.division import mixture, spread
 
 BARS = 50
 CLEAN, NOISY, ALL = style.COLOURS[0], style.COLOURS[1], "#9AA5B1"

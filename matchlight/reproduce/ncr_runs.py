@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.tables import check_truth
-from matchlight.checkpoints import read_npz
 from matchlight.core import BadInput
-from matchlight.fingerprints import fingerprint
-from matchlight.noise import Truth, mismatch
+from matchlight.data.fingerprints import fingerprint
+from matchlight.data.noise import Truth, mismatch
+from matchlight.files import read_npz
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 PAPER = "Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)"
 NCR = Entrant("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 6, "warm": 2})

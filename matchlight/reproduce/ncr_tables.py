@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.noise import mismatch
+from matchlight.data.noise import mismatch
+from matchlight.measuring.referee import evaluate_file
 from matchlight.pairs import Pairs
-from matchlight.referee import evaluate_file
 from matchlight.reproduce import style
 from matchlight.reproduce.ncr_runs import NCR
 from matchlight.reproduce.numbers import Row, mean_and_spread
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 SGR = Entrant("SGR*", "sgr", quick={"epochs": 4}, usual={"warm": 5})
 CLEAN = Entrant("SGR-C", "sgr", quick={"epochs": 4}, usual={"warm": 5})

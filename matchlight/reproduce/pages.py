@@ -7,7 +7,7 @@ from typing import Any
 
 from matchlight.pairs import Pairs
 from matchlight.reproduce.numbers import Row, as_markdown
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 
 def page(

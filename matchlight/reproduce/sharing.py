@@ -14,7 +14,7 @@ from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
 from matchlight.reproduce.work import Entrant, Work
-from matchlight.runs import Run
+from matchlight.runs.folder import Run
 
 PAPER = "Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective (IJCAI 2021)"
 QUICK = {"epochs": 3}

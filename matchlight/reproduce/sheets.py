@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from matchlight.features.decode import UNREADABLE
+from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import BadInput
-from matchlight.evaluation import evaluate
-from matchlight.fingerprints import fingerprint
+from matchlight.data.fingerprints import fingerprint
+from matchlight.devices import pick_device
 from matchlight.pairs import Pairs
-from matchlight.prepare import pick_device
-from matchlight.recipes import Method, grounded, method, nearest
 from matchlight.reproduce import style
 from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, plain
 from matchlight.reproduce.pages import data_facts, how_facts, page
-from matchlight.runs import Run, check_needs, train
+from matchlight.runs.evaluation import evaluate
+from matchlight.runs.folder import Run, check_needs, train
+from matchlight.training.recipes import Method, grounded, method, nearest
 
 SHARED = ("seeds", "quick", "settings", "device")
 
@@ -118,8 +118,8 @@ class Work:
         if run.folder.parent != self.out / "runs":
             return evaluate(run, self.pairs, split, protocol=protocol, fold=fold)
         if not kept.is_file():
-            checkpoints.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol, fold=fold))
-        report: dict[str, Any] = checkpoints.read_json(kept, "a run's report")
+            files.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol, fold=fold))
+        report: dict[str, Any] = files.read_json(kept, "a run's report")
         return report
 
     def save(
@@ -139,7 +139,7 @@ class Work:
         The numbers are written first: they are kept even if the figure cannot be.
         """
         place = self.out / self.name
-        files = [place.with_name(f"{self.name}.{kind}") for kind in ("csv", "json", "png", "svg")]
+        written = [place.with_name(f"{self.name}.{kind}") for kind in ("csv", "json", "png", "svg")]
         result = {
             "exhibit": self.name,
             "data": self.pairs.root.name,
@@ -152,12 +152,12 @@ class Work:
             "table": list(table),
         }
         if table:
-            files.append(place.with_name(f"{self.name}.md"))
+            written.append(place.with_name(f"{self.name}.md"))
             told = [data_facts(self.pairs), self._asked(), *facts]
-            checkpoints.write_text(files[-1], page(self.name, told, table, published=published, source=source))
-        checkpoints.write_text(files[0], as_csv(rows))
-        result["files"] = [str(file.name) for file in files]
-        checkpoints.write_json(files[1], plain(result))
+            files.write_text(written[-1], page(self.name, told, table, published=published, source=source))
+        files.write_text(written[0], as_csv(rows))
+        result["files"] = [str(file.name) for file in written]
+        files.write_json(written[1], plain(result))
         with style.look():
             style.save(draw(), place)
         return result

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from pathlib import Path
 
 from matchlight.core import BadInput
-from matchlight.features.decode import UNREADABLE
-from matchlight.formats.decoding import decode
+from matchlight.data.formats.decoding import decode
 from matchlight.indexing.thumbs import thumbnail
+from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
 
 LONGEST = 1600  # pixels of the longer side

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 
 from matchlight import __version__
-from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
+from matchlight.files import read_json
 from matchlight.serve import answers
 from matchlight.serve.card import figures
 from matchlight.serve.holder import Held

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.tables import FORMULA, read_pairs
-from matchlight.checkpoints import read_json
 from matchlight.core import BadInput
+from matchlight.files import read_json
 from matchlight.serve.review import Journal
 
 BARS = 50

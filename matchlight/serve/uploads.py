@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import UploadFile
 from starlette.exceptions import HTTPException
 
-from matchlight.formats.decoding import decode
+from matchlight.data.formats.decoding import decode
 from matchlight.pairs import BadPicture
 from matchlight.serve.rules import Limits
 

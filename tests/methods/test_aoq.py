@@ -17,20 +17,21 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Scores, Similarity, Sizes
-from matchlight.evaluation import split_scores
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES, aoq, bfan
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets, counts
-from matchlight.mining import Candidates, mine_run
-from matchlight.network import Network, objective_weights, score_batch, whole_batch
-from matchlight.objectives import Hinge, Probable
-from matchlight.prepare import prepare
-from matchlight.recipes import arguments, grounded
-from matchlight.runs import Run, train
-from matchlight.similarity import Dot
-from matchlight.trainer import Trainer
+from matchlight.parts.objectives import Hinge, Probable
+from matchlight.parts.similarities import Dot
+from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import Run, train
+from matchlight.runs.mining import mine_run
+from matchlight.training.mining import Candidates
+from matchlight.training.network import Network, objective_weights, score_batch, whole_batch
+from matchlight.training.recipes import arguments, grounded
+from matchlight.training.trainer import Trainer
 from tests.fixtures import imported
 from tests.methods.test_scan import released
 from tests.methods.vsrn_parts import release

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.attention import every
 from matchlight.core import BadInput, Embedding, Sizes
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.importing import import_checkpoints
 from matchlight.methods import bfan
-from matchlight.objectives import Hinge
+from matchlight.parts.attention import every
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.importing import import_checkpoints
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.methods.test_scan import released
 from tests.reference import cross_attention as naive

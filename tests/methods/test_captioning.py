@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, Batch, Items, Scores
 from matchlight.methods.captioning import Described, to_write
-from matchlight.objectives import Hinge
+from matchlight.parts.objectives import Hinge
 from tests.fixtures import imported
 from tests.methods.vsrn_parts import CAPTIONS, captioner_of, matcher_of, release, texts_of, tokens_of
 from tests.reference import vsrn as naive

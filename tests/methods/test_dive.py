@@ -12,23 +12,23 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate, plan_pictures
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
-from matchlight.encode import encode, encode_both
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.importing import import_checkpoints
-from matchlight.layers import pooling_by
+from matchlight.inputs.batches import collate, plan_pictures
+from matchlight.inputs.prepare import prepare, view_of
+from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import RECIPES, dive
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, place_codes
-from matchlight.metrics import circular_variance
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.objectives import Probable
-from matchlight.prepare import prepare, view_of
-from matchlight.runs import Run, train
-from matchlight.sets import set_similarity
-from matchlight.similarity import score_all
+from matchlight.parts.layers import pooling_by
+from matchlight.parts.objectives import Probable
+from matchlight.parts.sets import set_similarity
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.folder import Run, train
+from matchlight.runs.importing import import_checkpoints
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.encode import encode, encode_both
+from matchlight.training.network import Network, score_batch, whole_batch
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import dive as naive
 from tests.tiny import tiny_pairs, tiny_settings
@@ -322,7 +322,7 @@ def test_training_draws_whole_pictures(tmp_path: Path, monkeypatch: pytest.Monke
         assert not options["repeat"]
         return collate(table, rows, **options)
 
-    monkeypatch.setattr("matchlight.trainer.collate", watched)
+    monkeypatch.setattr("matchlight.training.trainer.collate", watched)
     pairs = tiny_pairs(captions=3)
     small = {**tiny_settings(TINY), "preset": "small", "together": True, "epochs": 1, "batch": 9}
     train("dive", pairs, tmp_path / "run", device="cpu", **small)
@@ -411,7 +411,7 @@ def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
 
 
 def test_a_sentence_encoder_can_read_the_captions() -> None:
-    from matchlight.sentences import sentence_encoder
+    from matchlight.inputs.sentence_encoders import sentence_encoder
 
     try:
         sentence_encoder("minilm")
@@ -433,7 +433,7 @@ def test_a_sentence_encoder_can_read_the_captions() -> None:
 
 
 def test_pieces_of_a_word_share_its_fate() -> None:
-    from matchlight.augment import drop_words
+    from matchlight.inputs.augmentation import drop_words
 
     joined = torch.zeros(50, dtype=torch.bool)
     joined[40:] = True  # ids from 40 on continue a word
@@ -471,7 +471,7 @@ def test_it_trains_from_pixels_with_each_picture_read_once(tmp_path: Path, monke
         seen.append(len(batch.sides[IMAGE]))
         return batch
 
-    monkeypatch.setattr("matchlight.trainer.collate", watched)
+    monkeypatch.setattr("matchlight.training.trainer.collate", watched)
     small = {
         **tiny_settings(TINY),
         "epochs": 1,
@@ -490,7 +490,7 @@ def test_it_trains_from_pixels_with_each_picture_read_once(tmp_path: Path, monke
 
 
 def test_other_kinds_of_checkpoints_are_refused_in_one_line(parity: Path, tmp_path: Path) -> None:
-    from matchlight.foreign import read_checkpoint
+    from matchlight.training.foreign import read_checkpoint
 
     file = read_checkpoint(parity / "dive" / "checkpoint.pth.tar")
     model = file["model"]
@@ -507,7 +507,7 @@ def test_other_kinds_of_checkpoints_are_refused_in_one_line(parity: Path, tmp_pa
 
 
 def test_a_file_with_a_backbone_becomes_a_model_of_its_cells(parity: Path) -> None:
-    from matchlight.foreign import read_checkpoint
+    from matchlight.training.foreign import read_checkpoint
 
     file = read_checkpoint(parity / "dive" / "checkpoint.pth.tar")
     with_cnn = {f"module.{key}": value for key, value in file["model"].items()}

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from matchlight.core import BadInput
-from matchlight.evaluation import split_scores
-from matchlight.foreign import read_checkpoint
-from matchlight.importing import import_checkpoints
 from matchlight.methods.dive_files import read_dive
 from matchlight.pairs import Pairs
-from matchlight.runs import Run
+from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import Run
+from matchlight.runs.importing import import_checkpoints
+from matchlight.training.foreign import read_checkpoint
 
 
 def file_with(parity: Path, *, without: tuple[str, ...] = (), **changed: Any) -> dict[str, Any]:

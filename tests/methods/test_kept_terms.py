@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import BadInput, Objective, Terms
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES, aoq
 from matchlight.methods.ncr import SoftMargin
 from matchlight.methods.pvse import Polysemy
 from matchlight.methods.quintuplets import Draw
 from matchlight.methods.set_losses import SetLoss, Triplet
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.objectives import Hinge
-from matchlight.prepare import prepare
-from matchlight.recipes import grounded, spelled
-from matchlight.runs import Run, train
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.folder import Run, train
+from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.recipes import grounded, spelled
 from tests.reference import aoq as naive
 from tests.tiny import tiny_pairs, tiny_settings
 

@@ -11,9 +11,9 @@ import torch
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
-from matchlight.labelwise import length
-from matchlight.layers import unit
 from matchlight.methods import dccae, deep_sm, dscmr, fgcrossnet, sdml
+from matchlight.parts.labelwise import length
+from matchlight.parts.layers import unit
 from tests.methods.test_mrl import hot, paired_batch
 from tests.reference import labelwise as naive
 

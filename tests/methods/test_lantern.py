@@ -11,11 +11,11 @@ import pytest
 
 import matchlight as ml
 from matchlight.core import Ensemble, Sizes
+from matchlight.data.noise import mismatch
 from matchlight.methods import RECIPES
 from matchlight.methods.ncr_plus import MeasureThenTrust
 from matchlight.methods.set_encoders import PieceSets, WordSets
-from matchlight.noise import mismatch
-from matchlight.recipes import arguments
+from matchlight.training.recipes import arguments
 from tests.tiny import tiny_pairs, tiny_settings
 
 LANTERN = RECIPES["lantern"]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Objective, Scores, Sizes
-from matchlight.labelwise import Centres, cross_entropy
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import mrl
 from matchlight.methods.mrl import RobustLearning, contrastive, robust_clustering
-from matchlight.network import whole_batch
-from matchlight.prepare import prepare
+from matchlight.parts.labelwise import Centres, cross_entropy
+from matchlight.training.network import whole_batch
 from tests.reference import labelwise as naive
 from tests.tiny import tiny_pairs
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Scores
-from matchlight.evaluation import evaluate, split_scores
+from matchlight.data.noise import mismatch
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.ncr import MARGINS, AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
-from matchlight.noise import mismatch
-from matchlight.objectives import Hinge, contrast
-from matchlight.prepare import prepare
-from matchlight.runs import train
-from matchlight.trainer import Trainer
+from matchlight.parts.objectives import Hinge, contrast
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.folder import train
+from matchlight.training.trainer import Trainer
 from tests.fixtures import imported, recorded_batch
 from tests.reference import ncr as plain
 from tests.tiny import tiny_pairs, tiny_settings

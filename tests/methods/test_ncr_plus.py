@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import Phase, Scores
-from matchlight.judging import Strangers, fits
+from matchlight.data.noise import mismatch
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.ncr_plus import Weighted, rounds
-from matchlight.noise import mismatch
-from matchlight.objectives import Probable
-from matchlight.prepare import prepare
-from matchlight.recipes import grounded
-from matchlight.runs import train
-from matchlight.trainer import Trainer
+from matchlight.parts.objectives import Probable
+from matchlight.runs.folder import train
+from matchlight.training.judging import Strangers, fits
+from matchlight.training.recipes import grounded
+from matchlight.training.trainer import Trainer
 from tests.methods.test_ncr import drawn, square
 from tests.tiny import tiny_pairs, tiny_settings
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
-from matchlight.embeddings import export
-from matchlight.encode import encode, encode_both
-from matchlight.evaluation import split_scores
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import Inputs, prepare
+from matchlight.measuring.protocols import evaluate_scores
 from matchlight.methods import RECIPES, gaussians, pcme
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.prepare import Inputs, prepare
-from matchlight.protocols import evaluate_scores
-from matchlight.runs import train
+from matchlight.runs.embeddings import export
+from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import train
+from matchlight.scoring.encode import encode, encode_both
+from matchlight.training.network import Network, score_batch, whole_batch
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import pcme as plain
 from tests.tiny import tiny_pairs, tiny_settings

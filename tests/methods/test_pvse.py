@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Scores, Sizes
-from matchlight.encode import encode
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.features import backbone
+from matchlight.inputs.batches import collate
+from matchlight.inputs.features import backbone
+from matchlight.inputs.prepare import prepare
 from matchlight.methods import RECIPES, pvse
 from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
-from matchlight.network import score_batch, whole_batch
 from matchlight.pairs import Pairs
-from matchlight.prepare import prepare
-from matchlight.runs import train
-from matchlight.sets import BestPair, discrepancy
+from matchlight.parts.sets import BestPair, discrepancy
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.folder import train
+from matchlight.scoring.encode import encode
+from matchlight.training.network import score_batch, whole_batch
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import pvse as plain
 from tests.tiny import tiny_pairs, tiny_settings

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.attention import AGGREGATES, NORMS
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Sizes
-from matchlight.encode import encode
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.importing import import_checkpoints
 from matchlight.methods import scan
-from matchlight.objectives import Hinge
-from matchlight.recipes import arguments
+from matchlight.parts.attention import AGGREGATES, NORMS
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.importing import import_checkpoints
+from matchlight.scoring.encode import encode
+from matchlight.training.recipes import arguments
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import cross_attention as naive
 from tests.reference.sets import gradients, sets

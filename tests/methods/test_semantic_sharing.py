@@ -14,19 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from matchlight.batches import collate
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.layers import unit
+from matchlight.data.caption_labels import labelled_by_words
+from matchlight.inputs.batches import collate
+from matchlight.inputs.prepare import prepare
+from matchlight.measuring.protocols import evaluate_scores
 from matchlight.methods import semantic_sharing
 from matchlight.methods.semantic_sharing import OFFICIAL, Sharing, read_sharing
 from matchlight.methods.shared_losses import Labelled, consistency, label_cost
 from matchlight.methods.shared_transformer import NOTHING, Guess, Normed
-from matchlight.network import Network, score_batch, whole_batch
-from matchlight.prepare import prepare
-from matchlight.protocols import evaluate_scores
-from matchlight.runs import train
-from matchlight.text_labels import labelled_by_words
+from matchlight.parts.layers import unit
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.folder import train
+from matchlight.training.network import Network, score_batch, whole_batch
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import semantic_sharing as naive
 from tests.tiny import WORDS, Arrays, tiny_pairs

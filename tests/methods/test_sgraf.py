@@ -17,17 +17,17 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Ensemble, Items, Matcher, Sizes
-from matchlight.encode import encode
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.importing import import_checkpoints
-from matchlight.layers import unit
 from matchlight.methods import sgraf, similarity_vectors
 from matchlight.methods.similarity_heads import Filter, GateNorm, GraphStep, Reason
 from matchlight.methods.similarity_vectors import SimilarityVectors, by_length, least_padding
 from matchlight.methods.whole_vectors import RegionNorm
-from matchlight.objectives import Hinge
 from matchlight.pairs import Pairs
-from matchlight.recipes import arguments, method
+from matchlight.parts.layers import unit
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.runs.importing import import_checkpoints
+from matchlight.scoring.encode import encode
+from matchlight.training.recipes import arguments, method
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import sgraf as slow
 

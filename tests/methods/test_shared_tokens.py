@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.batches import Table
 from matchlight.core import IMAGE, BadInput, Items, Sizes
-from matchlight.formats import boxes, write
+from matchlight.data.formats import boxes, write
+from matchlight.inputs.batches import Table
+from matchlight.inputs.prepare import view_of
 from matchlight.methods import semantic_sharing
 from matchlight.methods.shared_tokens import cells, seen, under
 from matchlight.pairs import Pairs
-from matchlight.prepare import view_of
 from tests.tiny import tiny_pairs
 
 CPU = torch.device("cpu")

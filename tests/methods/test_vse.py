@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight import schedules
 from matchlight.core import IMAGE, TEXT, BadInput, Items, Sizes
-from matchlight.encode import encode
-from matchlight.encoders import LastState
-from matchlight.evaluation import evaluate, split_scores
-from matchlight.layers import masked_mean
 from matchlight.methods import vse
-from matchlight.objectives import Hinge
+from matchlight.parts.encoders import LastState
+from matchlight.parts.layers import masked_mean
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.scoring.encode import encode
+from matchlight.training import schedules
 from tests.fixtures import imported, loss_value, recorded_batch
 
 FIXTURES = {"vsepp": "vse++", "vse_infty": "vse_infty"}

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Items, Sizes
-from matchlight.encode import encode
-from matchlight.evaluation import evaluate, split_scores
 from matchlight.methods import vsrn
 from matchlight.methods.captioning import Described
-from matchlight.objectives import Hinge
+from matchlight.parts.objectives import Hinge
+from matchlight.runs.evaluation import evaluate, split_scores
+from matchlight.scoring.encode import encode
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.methods.vsrn_parts import CAPTIONS, captioner_of, matcher_of, regions_of, release, texts_of
 from tests.reference import vsrn as naive

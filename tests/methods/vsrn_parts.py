@@ -10,7 +10,7 @@ from torch import Tensor
 from matchlight.core import Items, Matcher, Sizes
 from matchlight.methods import vsrn
 from matchlight.methods.captioning import Captioner
-from matchlight.recipes import renamed
+from matchlight.training.recipes import renamed
 from tests.reference import vsrn as naive
 
 CAPTIONS = [[1, 5, 7, 2], [1, 9, 2], [1, 4, 4, 11, 6, 2], [1, 8, 3, 2]]

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.mining import Candidates
 from matchlight.pairs import Pairs
+from matchlight.training.mining import Candidates
 
 
 def ranked(scores: np.ndarray, own: np.ndarray, top: int) -> list[int]:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from matchlight.core import BadInput
-from matchlight.foreign import read_checkpoint
-from matchlight.foreign.machine import Machine
-from matchlight.foreign.names import Names
+from matchlight.training.foreign import read_checkpoint
+from matchlight.training.foreign.machine import Machine
+from matchlight.training.foreign.names import Names
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 SYSTEM = {"protocol_version": PROTOCOL, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import checkpoints
+from matchlight import files
 from matchlight.core import BadInput
 from matchlight.indexing.engines import NONE
 
@@ -160,13 +160,13 @@ class Faiss:
         """The FAISS file, the ids beside it, and what else is needed to search."""
         folder.mkdir(parents=True, exist_ok=True)
         load_faiss().write_index(self.index, str(folder / "rows.faiss"))
-        checkpoints.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
-        checkpoints.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
+        files.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
+        files.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
 
     @staticmethod
     def load(folder: Path) -> Faiss:
         """What `save` wrote, in an index whose checksums hold."""
-        about = checkpoints.read_json(folder / "engine.json", "an engine of an index")
+        about = files.read_json(folder / "engine.json", "an engine of an index")
         ids, dead = np.load(folder / "ids.npy", allow_pickle=False)
         try:
             index = load_faiss().read_index(str(folder / "rows.faiss"))

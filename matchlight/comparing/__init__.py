@@ -1,0 +1,1 @@
+"""Methods against each other."""

@@ -1,0 +1,90 @@
+"""What a comparison compares: methods with arguments of their own, in a grid of cells with noise and seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matchlight.core import BadInput
+from matchlight.training.recipes import Method, grounded, method
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method with arguments of its own: one line of the table."""
+
+    name: str
+    arguments: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How it is called in tables: scan direction=i2t."""
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.arguments)])
+
+    @property
+    def method(self) -> Method:
+        """The method itself, with what it is built on."""
+        return grounded(method(self.name), dict(self.arguments))
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether it learns from labels, so that noise means wrong labels."""
+        return "labels" in self.method.needs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: a method at one share of noise with one seed."""
+
+    entrant: Entrant
+    noise: float
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Its place below the comparison's folder; labels that look alike as file names stay apart by their hash."""
+        plain = re.sub(r"[^A-Za-z0-9+._-]+", "-", self.entrant.label)[:60]
+        tag = "" if plain == self.entrant.label else "-" + hashlib.sha256(self.entrant.label.encode()).hexdigest()[:8]
+        return f"{plain}{tag}/noise{self.noise:g}-seed{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.entrant.label} at {100 * self.noise:g}% noise, seed {self.seed}"
+
+
+def entrants(words: Sequence[str]) -> list[Entrant]:
+    """Methods from a command line: name=value belongs to the method before it, or to all if no method came yet."""
+    common: dict[str, str] = {}
+    found: list[tuple[str, dict[str, str]]] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            found.append((word, {}))
+        elif not name:
+            raise BadInput(f"{word!r}: an override is written name=value, as in epochs=20")
+        else:
+            (found[-1][1] if found else common)[name] = value
+    if not found:
+        raise BadInput("compare needs at least one method; `matchlight methods` lists them")
+    out = [Entrant(name, tuple({**common, **own}.items())) for name, own in found]
+    for one in out:
+        if out.count(one) > 1:
+            raise BadInput(f"{one.label}: asked for twice")
+    return out
+
+
+def grid(methods: Sequence[Entrant], noise: Sequence[float], seeds: int) -> list[Cell]:
+    """All cells: the whole table at the first seed, then at the next, so that what there is can be read at any time."""
+    return [Cell(one, share, seed) for seed in range(seeds) for share in sorted(set(noise)) for one in methods]
+
+
+def described(methods: Sequence[Entrant]) -> list[dict[str, Any]]:
+    """The lines of the table; where they are shown, arguments that all of them share are left out."""
+    shared = set.intersection(*(set(one.arguments) for one in methods))
+    lines = []
+    for one in methods:
+        own = Entrant(one.name, tuple(pair for pair in one.arguments if pair not in shared))
+        lines.append({"label": one.label, "shown": own.label, "name": one.name, "arguments": dict(one.arguments)})
+    return lines

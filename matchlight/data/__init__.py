@@ -1,0 +1,1 @@
+"""What a data set is read from, broken by and known again by."""

@@ -1,0 +1,168 @@
+"""What the writers share: rows in file order as entries, pictures copied byte for byte, relevance beside them.
+
+A picture whose rows are not next to each other gets several entries, so rows keep their order in every format. Pictures
+are numbered by first appearance, as a reader will number them again; `arranged` brings relevance and features along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.console import say, track
+from matchlight.core import BadInput
+from matchlight.data.formats.decoding import SUFFIXES
+from matchlight.data.formats.safe import safe_name
+from matchlight.pairs import Labels, Pairs
+
+MAGIC = {
+    b"\xff\xd8": ".jpg",
+    b"\x89PNG": ".png",
+    b"RIFF": ".webp",
+    b"GIF8": ".gif",
+    b"BM": ".bmp",
+    b"II*": ".tif",
+    b"MM": ".tif",
+}
+
+
+def arranged(pairs: Pairs) -> Pairs:
+    """Pictures in order of first appearance; those without captions are left out, which is said."""
+    used, first = np.unique(pairs.picture, return_index=True)
+    order = used[np.argsort(first)]
+    if len(order) < len(pairs.names):
+        say(f"{len(pairs.names) - len(order)} pictures without captions are left out")
+    if np.array_equal(order, np.arange(len(pairs.names))):
+        return pairs
+    whole = pairs.select(order, np.arange(len(pairs)))
+    return replace(whole, notes=pairs.notes)
+
+
+def runs(pairs: Pairs) -> Iterator[tuple[int, np.ndarray]]:
+    """(picture, rows) of neighbouring rows that share a picture, in file order."""
+    if not len(pairs):
+        return
+    starts = np.flatnonzero(np.diff(pairs.picture, prepend=-1))
+    for rows in np.split(np.arange(len(pairs)), starts[1:]):
+        yield int(pairs.picture[rows[0]]), rows
+
+
+def entries(pairs: Pairs, names: list[str]) -> Iterator[dict[str, Any]]:
+    """One entry a run, as captions.jsonl holds it."""
+    return (_entry(pairs, number, rows, names[number]) for number, rows in runs(pairs))
+
+
+def entries_with_bytes(pairs: Pairs) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    """One entry a run and the picture's bytes: once, with its first entry; None after that and where unreadable."""
+    stream = blobs(pairs)
+    names = list(pairs.names)
+    done = -1
+    for number, rows in runs(pairs):
+        blob = None
+        if number > done:  # `arranged`: pictures are numbered in the order the runs name them
+            done, names[number], blob = next(stream)
+        yield _entry(pairs, number, rows, names[number]), blob
+
+
+def _entry(pairs: Pairs, number: int, rows: np.ndarray, name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {"image": name, "captions": [pairs.captions[row] for row in rows]}
+    entry["split"] = str(pairs.splits[number])
+    if pairs.labels is not None:
+        entry.update(_marks(pairs.labels, number, rows))
+    return entry
+
+
+def _marks(labels: Labels, number: int, rows: np.ndarray) -> dict[str, Any]:
+    own = labels.image[number]
+    marks: dict[str, Any] = {"labels": words(labels, own)}
+    if (labels.text[rows] != own).any():
+        marks["caption_labels"] = [words(labels, labels.text[row]) for row in rows]
+    return marks
+
+
+def words(labels: Labels, row: np.ndarray) -> list[str]:
+    """The class names of one multi-hot row."""
+    return [labels.names[place] for place in np.flatnonzero(row)]
+
+
+def need_pictures(pairs: Pairs, to: str) -> None:
+    """Formats of pictures and words hold neither precomputed features nor texts that are vectors."""
+    if pairs.pictures is None or pairs.text_features is not None:
+        what = "texts are vectors" if pairs.text_features is not None else "pictures are precomputed features"
+        raise BadInput(f"{pairs.root}: its {what}, which {to} cannot hold; --to npz can")
+    if pairs.features is not None:
+        say(f"{to} holds pictures, not features: the features are left out")
+
+
+def need_features(pairs: Pairs, to: str) -> None:
+    """Formats of arrays cannot hold pictures as pixels."""
+    if pairs.features is None:
+        raise BadInput(
+            f"{pairs.root}: its pictures are pixels, which {to} cannot hold; --to jsonl, csv, parquet or webdataset can"
+        )
+
+
+def copy_pictures(pairs: Pairs, folder: Path) -> list[str]:
+    """Copy every readable picture as it is; returns the name each has in the new data set."""
+    folder.mkdir()
+    names, lost = [], 0
+    for _, name, blob in blobs(pairs):
+        names.append(name)
+        if blob is None:
+            lost += 1
+            continue
+        place = folder / name.removeprefix("images/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(blob)
+    if lost:
+        say(f"{lost} of {len(names)} pictures could not be read: their lines are kept, their files are not there")
+    return names
+
+
+def blobs(pairs: Pairs) -> Iterator[tuple[int, str, bytes | None]]:
+    """(place, a safe unique name, the file as it is or None) of each picture."""
+    assert pairs.pictures is not None
+    taken: set[str] = set()
+    for number in track(range(len(pairs.names)), "copying pictures"):
+        try:
+            blob: bytes | None = pairs.pictures.read(number)
+        except BadInput:
+            blob = None
+        name = pairs.names[number]
+        if blob is not None:
+            name = file_name(name, number, blob, taken)
+        taken.add(name.removeprefix("images/").lower())
+        yield number, name, blob
+
+
+def file_name(name: str, number: int, blob: bytes, taken: set[str]) -> str:
+    """The picture's own name where it can be a file's name, else one made from its number and kind."""
+    clean = safe_name(name)
+    bare = "" if clean is None else clean.removeprefix("images/")
+    usable = bare and len(bare.encode()) <= 200 and not re.search(r"[\x00-\x1f\x7f]", bare)
+    if usable and bare.lower().endswith(SUFFIXES) and not _clashes(bare.lower(), taken):
+        return clean or name
+    suffix = next((suffix for magic, suffix in MAGIC.items() if blob.startswith(magic)), ".jpg")
+    return f"{number:08d}{suffix}"
+
+
+def _clashes(bare: str, taken: set[str]) -> bool:
+    return bare in taken or any(part in taken for part in _parents(bare))
+
+
+def _parents(bare: str) -> list[str]:
+    parts = bare.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def write_relevance(pairs: Pairs, folder: Path) -> None:
+    """relevance.npz (captions x pictures, sparse) where the data knows more than its own pairs."""
+    if pairs.relevance is not None:
+        from scipy.sparse import save_npz
+
+        save_npz(folder / "relevance.npz", pairs.relevance.tocsr().astype(bool))

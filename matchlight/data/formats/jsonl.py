@@ -1,0 +1,87 @@
+"""captions.jsonl: one object a line, {"image", "captions", "split"?, "labels"?, "caption_labels"?}; pictures beside it.
+
+`caption_labels` (one list a caption) is there only where texts carry other classes than their picture, as under label
+noise. `metadata.jsonl` with `file_name` and `text` reads too. Newlines inside a caption are kept (JSON escapes them).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from matchlight.core import BadInput
+from matchlight.data.formats.export import copy_pictures, entries, write_relevance
+from matchlight.data.formats.locate import find_pictures
+from matchlight.data.formats.rows import Options, Table
+from matchlight.data.formats.safe import inside
+from matchlight.pairs import Pairs
+
+FILES = ("captions.jsonl", "metadata.jsonl")
+IMAGE = ("image", "file_name", "filename")
+CAPTIONS = ("captions", "caption", "text")
+
+
+def read(path: Path, options: Options) -> Pairs:
+    """Read captions.jsonl (the file, or the folder that holds it)."""
+    if path.is_dir():
+        path = inside(path, next(name for name in FILES if (path / name).exists()))
+    table = Table(path)
+    for number, entry in _lines(path):
+        table.add(
+            _first(entry, IMAGE),
+            _first(entry, CAPTIONS),
+            split=entry.get("split"),
+            labels=entry.get("labels"),
+            caption_labels=entry.get("caption_labels"),
+            where=number,
+        )
+    return with_pictures_beside(table, "jsonl", path.parent, options)
+
+
+def with_pictures_beside(table: Table, format: str, root: Path, options: Options) -> Pairs:
+    """The data set of a table whose pictures lie in images/, images.tar or beside it."""
+    found: list[Any] = []
+
+    def source(names: list[str], kept: Any) -> Any:
+        pictures, problems = find_pictures(root, names, options)
+        found.extend(problems)
+        return pictures
+
+    pairs = table.pairs(format, root, options, source)
+    return replace(pairs, problems=pairs.problems + found)
+
+
+def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((entry[key] for key in keys if key in entry), None)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                entry = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise BadInput(f"{path} line {number}: not a JSON object ({_reason(error)})") from error
+            if not isinstance(entry, dict):
+                raise BadInput(
+                    f'{path} line {number}: not a JSON object like {{"image": "a.jpg", "captions": ["..."]}}'
+                )
+            yield number, entry
+
+
+def _reason(error: BaseException) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:80]
+
+
+def write(pairs: Pairs, folder: Path) -> None:
+    """captions.jsonl and images/ (the files as they are), and relevance.npz where it is known."""
+    names = copy_pictures(pairs, folder / "images")
+    with open(folder / "captions.jsonl", "w", encoding="utf-8", newline="\n") as file:
+        for entry in entries(pairs, names):
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    write_relevance(pairs, folder)

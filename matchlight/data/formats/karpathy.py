@@ -1,0 +1,66 @@
+"""Karpathy's JSON (dataset_coco.json, dataset_flickr30k.json): images with sentences, a file name and a split.
+
+`restval` is train. Pictures lie in images/, images.tar or beside the file, under `filepath` where the entry has one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matchlight.core import BadInput
+from matchlight.data.formats.jsonl import with_pictures_beside
+from matchlight.data.formats.rows import Options, Table
+from matchlight.data.formats.safe import inside
+from matchlight.pairs import Pairs
+
+
+def find(folder: Path) -> Path | None:
+    """The dataset_*.json of a folder."""
+    files = sorted(folder.glob("dataset_*.json")) + sorted(folder.glob("dataset.json"))
+    if len(files) > 1:
+        raise BadInput(
+            f"{folder}: several of them ({', '.join(file.name for file in files[:3])}); name the file itself"
+        )
+    return inside(folder, files[0].name) if files else None
+
+
+def read(path: Path, options: Options) -> Pairs:
+    """Read a dataset_*.json, or the one in a folder."""
+    if path.is_dir():
+        found = find(path)
+        if found is None:
+            raise BadInput(f"{path}: no dataset_*.json")
+        path = found
+    table = Table(path)
+    for number, image in enumerate(_images(path)):
+        at = f"{path} image {number}"
+        if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
+            raise BadInput(f"{at}: needs filename, split and sentences")
+        table.add(_name(image), [_raw(s, at) for s in image["sentences"]], split=image.get("split"), where=at)
+    return with_pictures_beside(table, "karpathy", path.parent, options)
+
+
+def _images(path: Path) -> list[Any]:
+    try:
+        whole = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not JSON ({str(error).splitlines()[0][:80]})") from error
+    images = whole.get("images") if isinstance(whole, dict) else None
+    if not isinstance(images, list):
+        raise BadInput(f'{path}: no list "images"; this is not a Karpathy file')
+    return images
+
+
+def _name(image: dict[str, Any]) -> Any:
+    folder, name = image.get("filepath"), image.get("filename")
+    return f"{folder}/{name}" if isinstance(folder, str) and folder and isinstance(name, str) else name
+
+
+def _raw(sentence: Any, at: str) -> str:
+    if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str):
+        return sentence["raw"]
+    if isinstance(sentence, dict) and isinstance(sentence.get("tokens"), list):
+        return " ".join(map(str, sentence["tokens"]))
+    raise BadInput(f"{at}: a sentence needs raw or tokens")

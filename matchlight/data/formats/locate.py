@@ -1,0 +1,88 @@
+"""Where the pictures named by an annotation file are: in `images/`, in `images.tar`, or beside the file.
+
+Each folder is listed once instead of asking for every picture, so that 100,000 pictures are found in a fraction of a
+second. Names that lead out of the data folder and tar members that are no plain files are never followed, and counted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from matchlight.data.formats import tar
+from matchlight.data.formats.rows import Options, problem
+from matchlight.data.formats.safe import inside, is_inside, safe_name
+from matchlight.data.formats.sources import FolderPictures, TarPictures
+from matchlight.pairs import Problem
+
+
+def find_pictures(root: Path, names: list[str], options: Options) -> tuple[FolderPictures | TarPictures, list[Problem]]:
+    """The pictures of these names, and which are missing or lead out."""
+    if (root / "images.tar").exists() and not (root / "images").is_dir():
+        return _in_tar(inside(root, "images.tar"), names, options)
+    listing = Listing(root)
+    places, missing, outside = [], [], []
+    for name in names:
+        clean = safe_name(name)
+        place = None if clean is None else listing.find(clean)
+        places.append(place)
+        if clean is None or (place is not None and place in listing.outside):
+            outside.append(name)
+        elif place is None:
+            missing.append(name)
+    source = FolderPictures(root, names, places, max_pixels=options.max_pixels)
+    return source, problem("missing", missing) + problem("outside", outside)
+
+
+class Listing:
+    """What the folders below `root` hold, each read once when first asked for."""
+
+    def __init__(self, root: Path):
+        self.root = os.path.realpath(root)
+        self.folders: dict[str, set[str]] = {}
+        self.outside: set[str] = set()
+
+    def find(self, name: str) -> str | None:
+        """Where `name` is: in images/ or as it says; None if nowhere."""
+        bare = name.removeprefix("images/")
+        folder, _, last = bare.rpartition("/")
+        for place in (f"images/{folder}" if folder else "images", folder):
+            if place not in self.folders:
+                self.folders[place] = self._read(place)
+            if last in self.folders[place]:
+                return f"{place}/{last}" if place else last
+        return None
+
+    def _read(self, folder: str) -> set[str]:
+        path = os.path.join(self.root, folder)
+        leaves = not is_inside(self.root, path)
+        found = set()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    found.add(entry.name)
+                    if leaves or (entry.is_symlink() and not is_inside(self.root, entry.path)):
+                        self.outside.add(f"{folder}/{entry.name}" if folder else entry.name)
+        except (OSError, ValueError):
+            return set()
+        return found
+
+
+def _in_tar(path: Path, names: list[str], options: Options) -> tuple[TarPictures, list[Problem]]:
+    listing = tar.index(path)
+    where_is = {name.removeprefix("images/"): (offset, size) for name, offset, size in listing.files}
+    where = np.full((len(names), 3), -1, dtype=np.int64)
+    missing: list[str] = []
+    outside: list[str] = []
+    for row, name in enumerate(names):
+        clean = safe_name(name)
+        place = None if clean is None else where_is.get(clean.removeprefix("images/"))
+        if place is not None:
+            where[row] = (0, *place)
+        else:
+            (outside if clean is None else missing).append(name)
+    source = TarPictures([path], names, where, max_pixels=options.max_pixels)
+    refused = problem("refused in tar", listing.refused)
+    return source, problem("missing", missing) + problem("outside", outside) + refused

@@ -1,0 +1,211 @@
+"""Parquet: the columns of the CSV, with pictures beside it or inside as {"bytes", "path"}.
+
+Written files hold one row a picture (a list of captions) and the picture's bytes, in small row groups: a picture is
+read by decoding its row group, the last few of which are kept. Splits come from a `split` column or from file names
+(`train-00000-of-00002.parquet`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matchlight.core import BadInput
+from matchlight.data.formats.decoding import MAX_PIXELS
+from matchlight.data.formats.export import entries_with_bytes, write_relevance
+from matchlight.data.formats.jsonl import with_pictures_beside
+from matchlight.data.formats.rows import Options, Table, split_of
+from matchlight.data.formats.safe import inside
+from matchlight.data.formats.sources import Pictures
+from matchlight.data.formats.tables import Columns
+from matchlight.pairs import BadPicture, Pairs
+
+GROUP = 64  # pictures a row group: what reading one picture costs
+OURS = b"matchlight"
+
+
+class ParquetPictures(Pictures):
+    """Pictures inside Parquet files: `where` is (N, 2): file, row."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        column: str,
+        names: Sequence[str],
+        where: np.ndarray,
+        *,
+        max_pixels: int = MAX_PIXELS,
+    ):
+        super().__init__(names, max_pixels=max_pixels)
+        self.files = tuple(files)
+        self.column = column
+        self.where = where
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        file, row = (int(value) for value in self.where[index])
+        path = self.files[file]
+        try:
+            starts = _starts(str(path), os.stat(path).st_mtime_ns)
+            group = int(np.searchsorted(starts, row, side="right")) - 1
+            value = _group(str(path), os.stat(path).st_mtime_ns, self.column, group)[row - int(starts[group])].as_py()
+        except (OSError, ValueError) as error:
+            raise BadPicture(f"{self.names[index]!r}: cannot be read from {path}") from error
+        if value is None:
+            raise BadPicture(f"{self.names[index]!r}: no bytes in row {row} of {path}", "missing")
+        return value
+
+    def weigh(self, index: int) -> int:
+        """Unknown without reading; equal for all, so that all are looked at."""
+        return 0
+
+    def stamp(self, index: int) -> str:
+        """Name, place, and length and time of change of the file."""
+        file, row = (int(value) for value in self.where[index])
+        about = os.stat(self.files[file])
+        return f"{self.names[index]}:{row}:{about.st_size}:{about.st_mtime_ns}"
+
+    def take(self, index: np.ndarray) -> ParquetPictures:
+        """Some of the pictures, in this order."""
+        return ParquetPictures(
+            self.files, self.column, self._taken(index), self.where[index], max_pixels=self.max_pixels
+        )
+
+
+@lru_cache(maxsize=64)
+def _starts(path: str, changed: int) -> np.ndarray:
+    import pyarrow.parquet as pq
+
+    about = pq.ParquetFile(path).metadata
+    return np.cumsum([0] + [about.row_group(i).num_rows for i in range(about.num_row_groups)])[:-1]
+
+
+@lru_cache(maxsize=8)
+def _group(path: str, changed: int, column: str, group: int) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(path).read_row_group(group, columns=[column])
+    values = table.column(0).combine_chunks()
+    return pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
+
+
+def read(path: Path, options: Options) -> Pairs:
+    """Read a Parquet file, or all of a folder in order of name."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if path.is_dir():
+        files = [inside(path, file.name) for file in files]
+    table = Table(path)
+    where: list[tuple[int, int]] = []
+    column, embedded = "", False
+    for number, file in enumerate(files):
+        column, embedded, rows = _rows(file)
+        for row, entry in enumerate(rows):
+            before = len(table.names)
+            table.add(where=f"{file} row {row}", **entry)
+            if len(table.names) > before:
+                where.append((number, row))
+    root = path if path.is_dir() else path.parent
+    if not embedded:
+        return with_pictures_beside(table, "parquet", root, options)
+    places = np.array(where, dtype=np.int64).reshape(-1, 2)
+    return table.pairs(
+        "parquet",
+        root,
+        options,
+        lambda names, kept: ParquetPictures(files, column, names, places[kept], max_pixels=options.max_pixels),
+    )
+
+
+def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
+    """The image column, whether it holds bytes, and one entry a row (the bytes are left in the file)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = pq.ParquetFile(file)
+        schema = opened.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadInput(f"{file}: not a Parquet file, or damaged") from error
+    columns = Columns(schema.names, str(file))
+    assert columns.image is not None
+    image = schema.field(columns.image)
+    embedded = not pa.types.is_string(image.type) and not pa.types.is_large_string(image.type)
+    if embedded and not _holds_bytes(image.type):
+        raise BadInput(f"{file}: column {image.name} holds {image.type}; file names or the pictures' bytes would do")
+    wanted = [schema.names[place] for place in _others(columns)]
+    if pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0:
+        wanted.append(f"{image.name}.path")
+    elif not embedded:
+        wanted.append(image.name)
+    ours = OURS in (schema.metadata or {})
+    return image.name, embedded, _entries(opened, file, columns, schema.names, wanted, embedded and not ours)
+
+
+def _holds_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        place = kind.get_field_index("bytes")
+        return place >= 0 and _holds_bytes(kind.field(place).type)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _others(columns: Columns) -> list[int]:
+    places = [columns.one, columns.many, columns.split, columns.labels, columns.caption_labels, *columns.several]
+    return [place for place in places if place is not None]
+
+
+def _entries(
+    opened: Any, file: Path, columns: Columns, header: list[str], wanted: list[str], apart: bool
+) -> Iterator[dict[str, Any]]:
+    """`apart`: a name seen before is another picture, unless it is the row before's (names there are no places)."""
+    split = split_of(file)
+    last, number, row = None, -1, -1
+    for batch in opened.iter_batches(batch_size=4096, columns=wanted):
+        for record in batch.to_pylist():
+            row += 1
+            image = record.get(header[columns.image or 0])
+            name = image.get("path") if isinstance(image, dict) else image
+            if name is None or name != last:
+                last, number = name, row
+            yield {
+                "image": name or f"{file.stem}-{row:06d}",
+                "captions": _captions(record, columns, header),
+                "split": record.get(header[columns.split]) if columns.split is not None else split,
+                "labels": record.get(header[columns.labels]) if columns.labels is not None else None,
+                "caption_labels": record.get("caption_labels"),
+                "key": f"{file.name}:{number}" if apart else None,
+            }
+
+
+def _captions(record: dict[str, Any], columns: Columns, header: list[str]) -> Any:
+    place = columns.many if columns.many is not None else columns.one
+    return record[header[place]] if place is not None else [record[header[i]] for i in columns.several]
+
+
+def write(pairs: Pairs, folder: Path) -> None:
+    """pairs.parquet: one row a picture, its bytes inside; a picture met again carries its name alone."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.list_(pa.string())
+    fields = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("captions", texts)]
+    fields += [("split", pa.string()), ("labels", texts), ("caption_labels", pa.list_(texts))]
+    schema = pa.schema(fields, metadata={OURS: b"1"})
+    with pq.ParquetWriter(folder / "pairs.parquet", schema) as writer:
+        part: list[dict[str, Any]] = []
+        for entry, blob in entries_with_bytes(pairs):
+            part.append({**entry, "image": {"bytes": blob, "path": entry["image"]}})
+            if len(part) == GROUP:
+                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+                part = []
+        if part:
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
+    write_relevance(pairs, folder)

@@ -1,0 +1,269 @@
+"""Where pictures and features come from: a folder, a place in a tar, bytes in memory, rows of memory-mapped arrays.
+
+Sources hold names and numbers only, never an open file, so they may be pickled into workers and read by many threads.
+Whatever goes wrong with one picture is a `BadPicture`, which callers count and skip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from matchlight.core import BadInput
+from matchlight.data.formats.decoding import MAX_PIXELS, decode
+from matchlight.data.formats.safe import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name
+from matchlight.pairs import BadPicture
+
+
+class Pictures:
+    """What all picture sources share: names, the limit of pixels, decoding."""
+
+    def __init__(self, names: Sequence[str], *, max_pixels: int = MAX_PIXELS):
+        self.names = names
+        self.max_pixels = max_pixels
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def open(self, index: int) -> Image.Image:
+        """The picture as RGB."""
+        return decode(self.read(index), self.names[index], max_pixels=self.max_pixels)
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        raise NotImplementedError
+
+    def weigh(self, index: int) -> int:
+        """Bytes of the file, cheaply; -1 where there is none."""
+        raise NotImplementedError
+
+    def _taken(self, index: np.ndarray) -> list[str]:
+        return [self.names[i] for i in index]
+
+
+HEAD = 1 << 16  # bytes at each end of a file that its stamp reads: all of a small picture, the frame of a large one
+
+
+def _stamp(path: str | Path, offset: int, size: int) -> str:
+    """A digest of a picture's length and of both its ends: the same for a copy, another for a changed picture."""
+    place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+        digest.update(os.pread(place, min(HEAD, size), offset))
+        if size > HEAD:
+            digest.update(os.pread(place, HEAD, offset + size - HEAD))
+        return digest.hexdigest()
+    finally:
+        os.close(place)
+
+
+class FolderPictures(Pictures):
+    """Files below the data folder; `places` says where (None: not found)."""
+
+    def __init__(self, root: Path, names: Sequence[str], places: Sequence[str | None], *, max_pixels: int = MAX_PIXELS):
+        super().__init__(names, max_pixels=max_pixels)
+        self.root = os.path.realpath(root)
+        self.places = places
+
+    def _path(self, index: int) -> str:
+        place = self.places[index]
+        if place is None:
+            raise _absent(self.names[index], self.root)
+        path = os.path.join(self.root, place)
+        if not is_inside(self.root, path):
+            raise BadPicture(f"{self.names[index]!r}: leads out of the data folder; it is not followed", "outside")
+        return path
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        try:
+            return read_regular(self._path(index))
+        except FileNotFoundError as error:
+            raise _absent(self.names[index], self.root) from error
+        except OSError as error:
+            raise BadPicture(f"{self.names[index]!r}: cannot be read ({error.strerror or error})") from error
+
+    def weigh(self, index: int) -> int:
+        """Bytes of the file."""
+        place = self.places[index]
+        try:
+            return -1 if place is None else os.lstat(os.path.join(self.root, place)).st_size
+        except OSError:
+            return -1
+
+    def stamp(self, index: int) -> str:
+        """A digest of its content: copied data sets share what is cached."""
+        try:
+            path = os.path.realpath(self._path(index))
+            return _stamp(path, 0, os.stat(path).st_size)
+        except (OSError, ValueError):  # BadPicture is a ValueError
+            return f"{self.names[index]}:missing"
+
+    def take(self, index: np.ndarray) -> FolderPictures:
+        """Some of the pictures, in this order."""
+        places = [self.places[i] for i in index]
+        return FolderPictures(Path(self.root), self._taken(index), places, max_pixels=self.max_pixels)
+
+
+class TarPictures(Pictures):
+    """Pictures inside one tar or several: `where` is (N, 3): file, offset, length; file -1 = not found."""
+
+    def __init__(self, files: Sequence[Path], names: Sequence[str], where: np.ndarray, *, max_pixels: int = MAX_PIXELS):
+        super().__init__(names, max_pixels=max_pixels)
+        self.files = tuple(files)
+        self.where = where
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        file, offset, size = (int(value) for value in self.where[index])
+        if file < 0:
+            raise _absent(self.names[index], ", ".join(path.name for path in self.files[:2]))
+        try:
+            place = os.open(self.files[file], os.O_RDONLY)
+            try:
+                return read_range(place, offset, size)
+            finally:
+                os.close(place)
+        except OSError as error:
+            raise BadPicture(f"{self.names[index]!r}: cannot be read from {self.files[file]} ({error})") from error
+
+    def weigh(self, index: int) -> int:
+        """Bytes of the file."""
+        return int(self.where[index][2]) if self.where[index][0] >= 0 else -1
+
+    def stamp(self, index: int) -> str:
+        """A digest of its content: copied data sets share what is cached."""
+        file, offset, size = (int(value) for value in self.where[index])
+        try:
+            return f"{self.names[index]}:missing" if file < 0 else _stamp(self.files[file], offset, size)
+        except OSError:
+            return f"{self.names[index]}:missing"
+
+    def take(self, index: np.ndarray) -> TarPictures:
+        """Some of the pictures, in this order."""
+        return TarPictures(self.files, self._taken(index), self.where[index], max_pixels=self.max_pixels)
+
+
+class BytePictures(Pictures):
+    """Picture files held in memory."""
+
+    def __init__(self, names: Sequence[str], blobs: Sequence[bytes | None], *, max_pixels: int = MAX_PIXELS):
+        super().__init__(names, max_pixels=max_pixels)
+        self.blobs = blobs
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        blob = self.blobs[index]
+        if blob is None:
+            raise _absent(self.names[index], "memory")
+        return blob
+
+    def weigh(self, index: int) -> int:
+        """Bytes of the file."""
+        blob = self.blobs[index]
+        return -1 if blob is None else len(blob)
+
+    def stamp(self, index: int) -> str:
+        """A digest of the bytes."""
+        return hashlib.blake2b(self.blobs[index] or b"", digest_size=16).hexdigest()
+
+    def take(self, index: np.ndarray) -> BytePictures:
+        """Some of the pictures, in this order."""
+        return BytePictures(self._taken(index), [self.blobs[i] for i in index], max_pixels=self.max_pixels)
+
+
+def _absent(name: str, where: str) -> BadPicture:
+    if safe_name(name) is None:
+        return BadPicture(f"{name!r}: leads out of the data folder; it is not followed", "outside")
+    return BadPicture(f"{name!r}: no such picture in {where}", "missing")
+
+
+@lru_cache(maxsize=64)
+def _mapped(path: str, changed: int) -> np.ndarray:
+    """One mapping a file and process; `changed` is part of the key so that a rewritten file is mapped afresh."""
+    return load_npy(Path(path))
+
+
+class NpyFeatures:
+    """Rows of memory-mapped .npy files laid end to end, read as float32 when asked for."""
+
+    def __init__(self, files: Sequence[Path], rows: np.ndarray | None = None):
+        self.files = tuple(Path(file) for file in files)
+        arrays = [self._array(part) for part in range(len(self.files))]
+        tails = {array.shape[1:] for array in arrays}
+        if len(tails) > 1 or arrays[0].ndim not in (2, 3):
+            shapes = ", ".join(f"{file.name} {array.shape}" for file, array in zip(self.files, arrays, strict=True))
+            raise BadInput(
+                f"{self.files[0].parent}: features need one shape (n, regions, dim) or (n, dim); found {shapes}"
+            )
+        self.starts = np.cumsum([0] + [len(array) for array in arrays])
+        self.rows = np.arange(self.starts[-1]) if rows is None else rows
+        self.shape: tuple[int, ...] = (len(self.rows), *arrays[0].shape[1:])
+
+    def _array(self, part: int) -> np.ndarray:
+        path = self.files[part]
+        return _mapped(str(path), path.stat().st_mtime_ns)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def gather(self, index: np.ndarray) -> np.ndarray:
+        """These rows as float32; a row with NaN or infinite values is refused by file and row."""
+        wanted = self.rows[index]
+        part_of = np.searchsorted(self.starts, wanted, side="right") - 1
+        out = np.empty((len(wanted), *self.shape[1:]), dtype=np.float32)
+        for part in np.unique(part_of):
+            mine = part_of == part
+            out[mine] = self._array(int(part))[wanted[mine] - self.starts[part]]
+        bad = bad_rows(out)
+        if len(bad):
+            part = int(part_of[bad[0]])
+            row = int(wanted[bad[0]] - self.starts[part])
+            raise BadInput(f"{self.files[part]}: row {row} holds NaN or infinite values; repair or drop that picture")
+        return out
+
+    def stamp(self) -> str:
+        """Names, lengths, times of change and the rows in use."""
+        digest = hashlib.blake2b(np.ascontiguousarray(self.rows).tobytes(), digest_size=16)
+        for file in self.files:
+            about = file.stat()
+            digest.update(f"{file.name}:{about.st_size}:{about.st_mtime_ns};".encode())
+        return digest.hexdigest()
+
+    def take(self, index: np.ndarray) -> NpyFeatures:
+        """Some of the rows, in this order."""
+        return NpyFeatures(self.files, self.rows[index])
+
+
+class ArrayFeatures:
+    """Features held in memory."""
+
+    def __init__(self, array: np.ndarray, where: str = "features"):
+        self.array = array
+        self.where = where
+        self.shape: tuple[int, ...] = tuple(array.shape)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def gather(self, index: np.ndarray) -> np.ndarray:
+        """These rows as float32."""
+        out = np.asarray(self.array[index], dtype=np.float32)
+        bad = bad_rows(out)
+        if len(bad):
+            raise BadInput(f"{self.where}: row {int(np.asarray(index)[bad[0]])} holds NaN or infinite values")
+        return out
+
+    def stamp(self) -> str:
+        """A digest of the values."""
+        return hashlib.blake2b(np.ascontiguousarray(self.array).data, digest_size=16).hexdigest()
+
+    def take(self, index: np.ndarray) -> ArrayFeatures:
+        """Some of the rows, in this order."""
+        return ArrayFeatures(self.array[index], self.where)

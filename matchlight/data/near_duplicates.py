@@ -1,0 +1,137 @@
+"""Which pictures look the same: equal files, and copies that were resized or saved again.
+
+Each picture becomes a 16 x 16 colour thumbnail and a 64-bit difference hash (is each cell of an 8 x 9 grid brighter
+than its neighbour?). Two pictures are twins if their files are equal, or if a quarter of their hashes agrees and their
+thumbnails differ by no more than a few grey levels. Flat pictures share hashes, which is why the thumbnail decides.
+Beyond 20,000 pictures only equal files are found. The result is cached, as every command would ask for it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from matchlight.console import track
+from matchlight.core import BadInput
+from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
+from matchlight.pairs import PictureSource
+
+SIDE = 16
+CLOSE = 4.0  # grey levels between two thumbnails, on average
+LOOKED_AT = 20_000  # more pictures than this are compared by their bytes alone
+LEADERS = 64  # thumbnails compared within a bucket of equal quarter-hashes
+T = TypeVar("T")
+
+
+def in_threads(how: Callable[[int], T], places: Iterable[int], what: str) -> Iterator[T]:
+    """`how` of each place, in order, by a few threads, with a progress bar."""
+    places = list(places)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(places), 4096):  # a bounded queue: results are small, pictures in flight are not
+            part = places[start : start + 4096]
+            yield from track(pool.map(how, part), f"{what} {start + len(part)}/{len(places)}", total=len(part))
+
+
+def groups_of(pictures: PictureSource) -> np.ndarray:
+    """(N,) group numbers; pictures of one group look the same. Pictures that cannot be read stand alone."""
+    weights = _weights(pictures)
+    there = np.flatnonzero(weights >= 0)
+    if not len(there):
+        return np.arange(len(pictures))
+    return _cached(pictures, lambda: _group(pictures, weights, there))
+
+
+def _weights(pictures: PictureSource) -> np.ndarray:
+    weigh = getattr(pictures, "weigh", None)
+    return np.array([weigh(i) for i in range(len(pictures))]) if weigh else np.zeros(len(pictures), dtype=np.int64)
+
+
+def _group(pictures: PictureSource, weights: np.ndarray, there: np.ndarray) -> np.ndarray:
+    group = np.arange(len(pictures))
+    looked_at = len(there) <= LOOKED_AT
+    if not looked_at:  # equal files have equal lengths
+        there = there[np.bincount(weights[there])[weights[there]] > 1]
+    seen = list(in_threads(lambda i: _look(pictures, i, looked_at), there, "comparing pictures"))
+    same: dict[bytes, int] = {}
+    for place, (digest, _) in zip(there, seen, strict=True):
+        if digest:
+            group[place] = same.setdefault(digest, int(place))
+    if looked_at:
+        _join_alike(group, there, [look for _, look in seen])
+    return np.unique(group, return_inverse=True)[1]
+
+
+def _look(pictures: PictureSource, index: int, look: bool) -> tuple[bytes, np.ndarray | None]:
+    """A digest of the file, and its thumbnail where it can be decoded."""
+    try:
+        blob = pictures.read(index)
+    except BadInput:
+        return b"", None
+    digest = hashlib.blake2b(blob, digest_size=16).digest()
+    if not look:
+        return digest, None
+    try:
+        small, _ = thumbnail(blob, "", SIDE, max_pixels=getattr(pictures, "max_pixels", MAX_PIXELS))
+    except BadInput:
+        return digest, None
+    return digest, np.asarray(small, dtype=np.uint8)
+
+
+def _join_alike(group: np.ndarray, places: np.ndarray, looks: list[np.ndarray | None]) -> None:
+    """Give near-duplicates the smallest group number among them; chains of likeness become one group."""
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    smalls: dict[int, np.ndarray] = {}
+    for place, look in zip(places.tolist(), looks, strict=True):
+        if look is None or group[place] != place:
+            continue
+        smalls[place] = look.astype(np.int16)
+        for band in enumerate(_quarters(smalls[place])):
+            for leader in buckets[band]:
+                if np.abs(smalls[leader] - smalls[place]).mean() <= CLOSE:
+                    _merge(group, leader, place)
+            if len(buckets[band]) < LEADERS:
+                buckets[band].append(place)
+
+
+def _merge(group: np.ndarray, one: int, other: int) -> None:
+    low, high = sorted((int(group[one]), int(group[other])))
+    if low != high:
+        group[group == high] = low
+
+
+def _quarters(small: np.ndarray) -> list[int]:
+    """The 64-bit difference hash as four 16-bit numbers: hashes up to three bits apart share at least one."""
+    grey = small.mean(2).reshape(8, 2, SIDE).mean(1)
+    columns = grey[:, np.linspace(0, SIDE - 1, 9).round().astype(int)]
+    bits = columns[:, 1:] > columns[:, :-1] + 1  # a step of one grey level is noise
+    return np.packbits(bits.reshape(4, 16), axis=1).view(">u2").ravel().tolist()
+
+
+def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """The groups from the cache, or computed and kept there; a cache that cannot be used is no obstacle."""
+    from matchlight.data import cache
+
+    digest = hashlib.blake2b(f"twins 1 {SIDE} {CLOSE} {LOOKED_AT} {LEADERS}".encode(), digest_size=16)
+    for index in range(len(pictures)):
+        digest.update(pictures.stamp(index).encode("utf-8", "replace") + b"\n")
+    entry = cache.folder() / digest.hexdigest()
+    with suppress(OSError, ValueError, EOFError):
+        found = np.load(entry / "groups.npy", allow_pickle=False)
+        if found.shape == (len(pictures),):
+            cache.touch(entry)
+            return found
+    groups = compute()
+    meta: dict[str, Any] = {"what": "look-alikes", "kind": "groups", "size": [SIDE, SIDE], "shape": [len(groups)]}
+    with suppress(OSError), cache.locked(entry):
+        partial = entry / ".groups.npy"
+        np.save(partial, groups)
+        os.replace(partial, entry / "groups.npy")
+        cache.write_json(entry / cache.META, meta)
+    return groups

@@ -1,0 +1,177 @@
+"""Drawing a whole data set into a folder: pictures by a pool of workers, then scenes, relevance and, last, captions.
+
+Picture k depends on (seed, k) alone: not on how many pictures are drawn, nor on how many workers draw them. The file
+`captions.jsonl`, by which every reader knows a data set, is written last, so a draw cut short never looks whole.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from matchlight.console import track
+from matchlight.core import BadInput
+from matchlight.data.scenes.compose import compose
+from matchlight.data.scenes.grammar import captions as caption
+from matchlight.data.scenes.graph import Scene, relations
+from matchlight.data.scenes.relevance import matrix
+from matchlight.data.scenes.render import encode, render
+from matchlight.data.scenes.sprites import require
+
+CHUNK = 16  # pictures a worker takes at a time
+UNFINISHED = "UNFINISHED"  # a file that stands in the folder while it is being drawn
+LICENCE = """Picture-book scenes, drawn by matchlight
+pictures {pictures}, captions {captions} each, seed {seed}, size {width}x{height}
+
+The pictures are made of OpenMoji sprites (https://openmoji.org), changed: painted, scaled, tilted and composed.
+All emojis designed by OpenMoji, the open-source emoji and icon project. Licence: CC BY-SA 4.0.
+The pictures are therefore under CC BY-SA 4.0 too: https://creativecommons.org/licenses/by-sa/4.0/
+Whoever passes them on names OpenMoji and keeps this licence.
+
+captions.jsonl   one picture a line: image, captions, split, labels
+scenes.jsonl     one picture a line: boxes in pixels, groups, relations, and what each caption means
+relevance.npz    sparse captions x pictures: 1 where a caption fits a picture (scipy.sparse.load_npz)
+"""
+
+
+def draw(
+    out: Path,
+    *,
+    pictures: int = 2000,
+    captions: int = 5,
+    seed: int = 0,
+    size: tuple[int, int] = (192, 144),
+    workers: int | None = None,
+) -> None:
+    """Draw a data set of picture-book scenes with exact relevance into an empty or new folder."""
+    out = Path(out)
+    _check(pictures, captions, seed, size)
+    require()
+    _claim(out)
+    try:
+        work = partial(one, out, captions, seed, size)
+        scenes = list(track(_spread(work, pictures, workers or os.cpu_count() or 1), "drawing scenes", pictures))
+        _write(
+            out,
+            scenes,
+            seed,
+            LICENCE.format(pictures=pictures, captions=captions, seed=seed, width=size[0], height=size[1]),
+        )
+    except OSError as error:
+        raise BadInput(
+            f"{out}: writing failed ({error.strerror or error}); the folder holds no whole data set"
+        ) from None
+
+
+def one(out: Path, captions: int, seed: int, size: tuple[int, int], index: int) -> Scene:
+    """Draw picture `index`, write its file, and say what is on it."""
+    name = f"images/{index:06d}.webp"
+    layout = compose(Random(f"{seed}/{index}/layout"), size)
+    picture = render(layout, Random(f"{seed}/{index}/backdrop"), size)
+    (out / name).write_bytes(encode(picture))
+    links = relations(layout.groups, size)
+    scene: Scene = {
+        "image": name,
+        "size": size,
+        "place": layout.place.name,
+        "time": layout.time,
+        "groups": layout.groups,
+        "relations": links,
+        "captions": [],
+    }
+    scene["captions"] = caption(scene, captions, Random(f"{seed}/{index}/captions"))
+    return scene
+
+
+def splits(count: int, seed: int) -> list[str]:
+    """A split for each picture: a tenth val, a tenth test, the rest train."""
+    order = Random(f"{seed}/splits").sample(range(count), count)
+    tenth = round(count / 10)
+    names = ["train"] * count
+    for place, picture in enumerate(order[: 2 * tenth]):
+        names[picture] = "val" if place < tenth else "test"
+    return names
+
+
+def _spread(work: Callable[[int], Scene], count: int, workers: int) -> Iterator[Scene]:
+    """The scenes in order, drawn here or by a pool where that pays."""
+    workers = min(workers, -(-count // CHUNK))
+    if workers < 2:
+        yield from map(work, range(count))
+        return
+    # A fork shares what is loaded and needs no guard around a script's main part; elsewhere than Linux it is not safe.
+    way = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(workers, way, initializer=_leave_interrupts_to_parent) as pool:
+        yield from pool.map(work, range(count), chunksize=CHUNK)
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _check(pictures: int, captions: int, seed: int, size: tuple[int, int]) -> None:
+    if pictures < 1:
+        raise BadInput(f"pictures={pictures}: a data set needs at least 1 picture")
+    if pictures > 100_000:
+        raise BadInput(f"pictures={pictures}: at most 100000 can be drawn")
+    if not 1 <= captions <= 20:
+        raise BadInput(f"captions={captions}: between 1 and 20 captions a picture can be made")
+    if seed < 0:
+        raise BadInput(f"seed={seed}: a seed is 0 or more")
+    if len(size) != 2 or not all(32 <= side <= 1024 for side in size):
+        raise BadInput(f"size={'x'.join(map(str, size))}: width and height must each be between 32 and 1024 pixels")
+
+
+def _claim(out: Path) -> None:
+    """Make the folder ours, or say in one line why it cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if (out / UNFINISHED).exists():
+            raise BadInput(f"{out}: holds a draw that never finished, or is still going on; delete it to draw there")
+        if any(out.iterdir()):
+            raise BadInput(f"{out}: is not empty; scenes are drawn into a new or empty folder")
+        (out / UNFINISHED).touch(exist_ok=False)
+        (out / "images").mkdir()
+    except FileExistsError:
+        raise BadInput(f"{out}: is a file or in use; scenes are drawn into a new or empty folder") from None
+    except OSError as error:
+        raise BadInput(f"{out}: cannot write there ({error.strerror}); choose a folder you may write to") from None
+
+
+def _write(out: Path, scenes: Sequence[Scene], seed: int, licence: str) -> None:
+    """Everything but the pictures; captions.jsonl last."""
+    from scipy.sparse import save_npz
+
+    fit = matrix([caption["meaning"] for scene in scenes for caption in scene["captions"]], scenes)
+    _atomic(out / "README.txt", lambda path: path.write_text(licence, encoding="utf-8"))
+    _atomic(out / "scenes.jsonl", lambda path: _lines(path, scenes))
+    _atomic(out / "relevance.npz", lambda path: save_npz(path, fit))
+    rows = [_row(scene, split) for scene, split in zip(scenes, splits(len(scenes), seed), strict=True)]
+    (out / UNFINISHED).unlink()
+    _atomic(out / "captions.jsonl", lambda path: _lines(path, rows))
+
+
+def _row(scene: Scene, split: str) -> dict[str, Any]:
+    texts = [caption["text"] for caption in scene["captions"]]
+    labels = [group["object"] for group in scene["groups"]]
+    return {"image": scene["image"], "captions": texts, "split": split, "labels": labels}
+
+
+def _lines(path: Path, records: Sequence[Any]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def _atomic(path: Path, write: Callable[[Path], object]) -> None:
+    part = path.with_name("part." + path.name)
+    write(part)
+    os.replace(part, path)

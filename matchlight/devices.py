@@ -1,0 +1,190 @@
+"""Several processes as one: what training needs of torch.distributed, and nothing when there is one process.
+
+Every process holds the same weights and its share of a batch. Embeddings are gathered *with* gradients, each process
+then computes the loss of the whole batch divided by the number of processes, and gradients are summed over processes:
+the sum over processes of L / world is L, so whatever a method does between the gather and the loss, two processes take
+the step that one would. (DistributedDataParallel is not used: it averages, and sees only what runs inside a wrapped
+forward.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from matchlight.core import BadInput, Embedding, Embeddings, Items, Parts, pad_sets
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"--device {name}: auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput(f"--device {name}: this machine has no GPU that torch can use; auto or cpu would work")
+    return device
+
+
+def pick_precision(name: str, device: torch.device) -> str:
+    """`auto` is bf16 where the GPU has it; TF32 products are allowed on any GPU unless fp32 was asked for."""
+    if name not in ("auto", "fp32", "tf32", "bf16"):
+        raise BadInput(f"--precision {name}: auto, fp32, tf32 or bf16")
+    if name == "auto":
+        name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
+    return name
+
+
+def start_processes(device: torch.device) -> torch.device:
+    """Join the others when started by torchrun; Accelerate picks the backend and this process's device."""
+    if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or world() > 1:
+        return device
+    from accelerate import PartialState
+
+    return PartialState(cpu=device.type == "cpu").device
+
+
+def world() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this one is."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def shard(count: int) -> slice:
+    """The share of `count` items that this process takes: contiguous, as equal as can be."""
+    each, more = divmod(count, world())
+    start = rank() * each + min(rank(), more)
+    return slice(start, start + each + (rank() < more))
+
+
+class _Gather(torch.autograd.Function):
+    """All processes' rows, in rank order; backward sums what every process felt about this one's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sizes: list[int]) -> Tensor:  # type: ignore[override]
+        ctx.start, ctx.stop = sum(sizes[: rank()]), sum(sizes[: rank() + 1])
+        room = x.new_zeros(max(sizes), *x.shape[1:])
+        room[: len(x)] = x
+        parts = [torch.empty_like(room) for _ in sizes]
+        dist.all_gather(parts, room.contiguous())
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad = grads[0].contiguous()
+        dist.all_reduce(grad)
+        return grad[ctx.start : ctx.stop], None
+
+
+class _Total(torch.autograd.Function):
+    """The sum over processes; its gradient is summed over processes too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        out = x.clone()
+        dist.all_reduce(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum over processes, with gradients."""
+    return x if world() == 1 else _Total.apply(x)
+
+
+def gather(x: Tensor, sizes: list[int]) -> Tensor:
+    """All processes' rows of a tensor whose other dimensions agree, with gradients."""
+    if world() == 1:
+        return x
+    if x.dtype == torch.bool:
+        return gather(x.to(torch.uint8), sizes).bool()
+    return _Gather.apply(x, sizes)
+
+
+def _numbers(values: list[int], device: torch.device) -> list[list[int]]:
+    mine = torch.tensor(values, device=device)
+    parts = [torch.empty_like(mine) for _ in range(world())]
+    dist.all_gather(parts, mine)
+    return [part.tolist() for part in parts]
+
+
+def gather_embeddings(embedding: Embeddings) -> Embeddings:
+    """All processes' sets, padded to the widest set of any process."""
+    if world() == 1:
+        return embedding
+    if isinstance(embedding, Parts):
+        return Parts(gather_embeddings(part) for part in tuple.__iter__(embedding))  # type: ignore[misc]
+    seen = _numbers([len(embedding), embedding.vectors.shape[1]], embedding.vectors.device)
+    sizes, wide = [count for count, _ in seen], max(width for _, width in seen)
+    own, device = embedding.vectors.shape[1], embedding.vectors.device
+
+    def whole(x: Tensor, *, follows: bool = True) -> Tensor:
+        x = pad_sets([x], wide)[0] if follows else x
+        return gather(x.to(device), sizes).to(x.device)  # lengths of captions stay on the CPU
+
+    mask = None if embedding.mask is None else whole(embedding.mask)
+    # extras with two axes are one vector an item; those with more may follow the sets
+    extra = {k: whole(v, follows=v.dim() > 2 and v.shape[1] == own) for k, v in embedding.extra.items()}
+    return Embedding(whole(embedding.vectors), mask, extra)
+
+
+def gather_items(items: Items) -> Items:
+    """All processes' ids, labels and word ids of one side; features and pixels stay where they are."""
+    if world() == 1:
+        return items
+    tokens = items.x if items.x.dim() == 2 and not items.x.is_floating_point() else None
+    seen = _numbers([len(items), 0 if tokens is None else tokens.shape[1]], items.id.device)
+    sizes, wide = [count for count, _ in seen], max(width for _, width in seen)
+    extra = {name: gather(value.to(items.id.device), sizes) for name, value in items.extra.items()}
+    identity = gather(items.id, sizes)
+    if tokens is None:
+        return Items(identity[:, None], None, identity, extra)
+    mask = tokens.new_ones(tokens.shape, dtype=torch.bool) if items.mask is None else items.mask
+    x, real = (gather(pad_sets([part], wide)[0], sizes) for part in (tokens, mask))  # objectives may read words
+    return Items(x, real, identity, extra)
+
+
+def share_gradients(parameters: Iterable[Tensor]) -> None:
+    """Sum gradients over processes; a parameter nobody used stays without one."""
+    if world() == 1:
+        return
+    wanted = [p for p in parameters if p.requires_grad]
+    used = torch.tensor([p.grad is not None for p in wanted], dtype=torch.int32, device=wanted[0].device)
+    dist.all_reduce(used)
+    for p, count in zip(wanted, used.tolist(), strict=True):
+        if count:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(p.grad)
+
+
+def broadcast(value: Any) -> Any:
+    """The first process's value (a mixture fitted once, a choice made once) for everybody."""
+    if world() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def barrier() -> None:
+    """Wait for everybody."""
+    if world() > 1:
+        dist.barrier()

@@ -1,0 +1,138 @@
+"""Questions as the model reads them: words by the run's own vocabulary, pictures by the run's own backbone and size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items
+from matchlight.data.formats.decoding import decode
+from matchlight.inputs.backbones import as_size
+from matchlight.inputs.features import backbone, encode
+from matchlight.inputs.features.decode import resized
+from matchlight.inputs.text import UNK, pad, tokenize
+from matchlight.runs.folder import Run
+
+LONGEST = 10_000  # characters of a question
+Picture = str | Path | bytes | Image.Image
+
+
+@dataclass
+class Asker:
+    """A run that reads questions; `padding` is the length captions had, for a model that depends on it."""
+
+    run: Run
+    padding: int | None = None
+
+    @cached_property
+    def _view(self) -> dict[str, Any]:
+        return dict(self.run.info["view"])
+
+    @cached_property
+    def _backbone(self) -> Any:
+        network = backbone(self._view["backbone"], as_size(self._view["size"]))
+        return network.for_inference().to(self.run.device)
+
+    @cached_property
+    def _sentences(self) -> Any:
+        from matchlight.inputs.sentence_encoders import sentence_encoder
+
+        return sentence_encoder(self._view["sentences"])
+
+    # ---- words -------------------------------------------------------------------------------------------------------
+
+    def tokens(self, words: str) -> tuple[list[int], list[str], list[str]]:
+        """Word ids with what stands around them, what each id is called, and the words that the model does not know."""
+        if not words.strip():
+            raise BadInput("no words to search for; `a dog on a beach` would do")
+        if len(words) > LONGEST:
+            raise BadInput(f"a question of {len(words)} characters; {LONGEST} at most")
+        if self._view.get("sentences"):
+            ids = list(self._sentences.token_ids([words])[0])
+            return ids, self._pieces(ids), []
+        if self.run.vocabulary is None:
+            raise BadInput("this model reads text vectors, not words; it can be asked with items of the index only")
+        known = tokenize(words)
+        ids = self.run.vocabulary.encode(words)
+        unknown = [word for word in known if word not in self.run.vocabulary and word != UNK]
+        return ids, ["", *known, ""], list(dict.fromkeys(unknown))
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        names = {place: piece for piece, place in self._sentences.vocabulary().items()}
+        return [_shown(names.get(place, "")) for place in ids]
+
+    def text_items(self, sequences: list[list[int]]) -> Items:
+        """Word ids as the encoder wants them, padded as far as the model is used to."""
+        tokens, mask, lengths = pad(sequences)
+        if self.padding is not None and tokens.shape[1] < self.padding:
+            more = ((0, 0), (0, self.padding - tokens.shape[1]))
+            tokens, mask = np.pad(tokens, more), np.pad(mask, more)
+        place = torch.zeros(len(tokens), dtype=torch.int64)
+        extra = {"picture": place, "length": torch.from_numpy(lengths)}
+        return Items(torch.from_numpy(tokens), torch.from_numpy(mask), place, extra)
+
+    # ---- pictures ----------------------------------------------------------------------------------------------------
+
+    @property
+    def sees(self) -> bool:
+        """Whether pictures can be read at all: a model of ready-made features cannot."""
+        return bool(self._view["kind"] != "given")
+
+    def opened(self, picture: Picture) -> Image.Image:
+        """A picture from a file, its bytes, or as it is."""
+        if isinstance(picture, Image.Image):
+            return picture.convert("RGB")
+        if isinstance(picture, bytes):
+            return decode(picture, "the picture")
+        try:
+            return decode(Path(picture).read_bytes(), Path(picture).name)
+        except OSError as problem:
+            raise BadInput(f"{picture}: cannot be read: {problem.strerror}") from None
+
+    def image_items(self, pictures: list[Image.Image]) -> Items:
+        """Pictures as features or pixels, made as at training time."""
+        if not self.sees:
+            raise BadInput("this model reads ready-made features; a picture cannot be turned into them here")
+        size = as_size(self._view["size"])
+        place = torch.zeros(len(pictures), dtype=torch.int64)
+        if self._view["kind"] == "pixels":
+            return Items(torch.from_numpy(np.stack([resized(one, size) for one in pictures])), None, place)
+        found = encode(pictures, self._backbone, kind=self._view["kind"], size=size)
+        return Items(torch.from_numpy(found).float(), None, place)
+
+    # ---- both --------------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def embed(self, side: str, items: Items) -> Embeddings:
+        """Their sets, on the model's device, in full precision."""
+        return self.run.matcher.embed(side, items.to(self.run.device))
+
+    def words(self, words: str) -> tuple[Embeddings, list[str]]:
+        """A question in words, and those the model does not know."""
+        ids, _, unknown = self.tokens(words)
+        return self.embed(TEXT, self.text_items([ids])), unknown
+
+    def picture(self, picture: Picture) -> Embeddings:
+        """A question that is a picture."""
+        return self.embed(IMAGE, self.image_items([self.opened(picture)]))
+
+
+def _shown(piece: str) -> str:
+    return "" if piece.startswith("[") and piece.endswith("]") else piece.removeprefix("##")
+
+
+def usual_padding(lengths: np.ndarray, batch: int) -> int:
+    """The median over batches, in file order, of how long a batch's captions are padded."""
+    return int(np.median([lengths[start : start + batch].max() for start in range(0, len(lengths), batch)]))
+
+
+def on(items: Items, x: Tensor) -> Items:
+    """The same items with other contents."""
+    return replace(items, x=x)

@@ -1,0 +1,214 @@
+"""Pairs -> Batch: a `Table` reads pictures and captions by place; rows become batches off the main thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight import devices
+from matchlight.core import IMAGE, TEXT, Batch, Items
+from matchlight.inputs.text import Captions
+from matchlight.pairs import FeatureSource, Pairs
+
+ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
+
+
+def seeded(*numbers: int) -> np.random.Generator:
+    """A generator for one purpose: every draw follows from (seed, epoch, phase, step), never from what ran before."""
+    return np.random.default_rng(np.random.SeedSequence([n & 0xFFFFFFFF for n in numbers]))
+
+
+class Table:
+    """One data set as a run reads it: `items(side, places)` gives pictures or captions ready for an encoder."""
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        images: FeatureSource,
+        captions: Captions | None,
+        *,
+        device: torch.device | str = "cpu",
+        broken: Sequence[int] = (),
+    ):
+        self.pairs = pairs
+        self.images = images
+        self.captions = captions
+        self.device = torch.device(device)
+        self.broken = np.asarray(sorted(broken), dtype=np.int64)
+        self._resident = self._make_resident()
+
+    def _make_resident(self) -> Tensor | None:
+        """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
+        if self.device.type != "cuda":
+            return None
+        return moved_to(self.device, self.images, room=torch.cuda.mem_get_info(self.device)[0] // 4)
+
+    @property
+    def pixels(self) -> bool:
+        """True where pictures are pixels: a backbone then runs, and plans anew for every size of batch it meets."""
+        return len(self.images.shape) == 4
+
+    def rows(self, split: str) -> np.ndarray:
+        """Rows of a split whose picture could be read."""
+        rows = self.pairs.rows(split)
+        return rows[~np.isin(self.pairs.picture[rows], self.broken)]
+
+    def items(self, side: str, index: np.ndarray) -> Items:
+        """The items at these places of one side's table."""
+        return self._pictures(index) if side == IMAGE else self._texts(index)
+
+    def _pictures(self, index: np.ndarray) -> Items:
+        if self._resident is not None:
+            x = self._resident[torch.from_numpy(index).to(self.device)]
+        else:
+            x = torch.from_numpy(np.ascontiguousarray(self.images.gather(index)))
+        extra: dict[str, Tensor] = {}
+        if self.pairs.labels is not None:
+            extra["label"] = torch.from_numpy(self.pairs.labels.image[index].astype(np.float32))
+        if self.pairs.boxes is not None:
+            extra["box"] = torch.from_numpy(self.pairs.boxes[index].astype(np.float32))
+        if self.pairs.objects is not None:
+            extra["object"] = torch.from_numpy(self.pairs.objects[index].astype(np.int64))
+        x = x if x.dtype in (torch.uint8, torch.float16) else x.float()
+        return Items(x, None, torch.from_numpy(np.asarray(index, dtype=np.int64)), extra)
+
+    def _texts(self, index: np.ndarray) -> Items:
+        extra = {"picture": torch.from_numpy(self.pairs.picture[index].astype(np.int64))}
+        if self.pairs.labels is not None:
+            extra["label"] = torch.from_numpy(self.pairs.labels.text[index].astype(np.float32))
+        place = torch.from_numpy(np.asarray(index, dtype=np.int64))
+        if self.captions is None:
+            assert self.pairs.text_features is not None
+            return Items(torch.from_numpy(self.pairs.text_features[index].astype(np.float32)), None, place, extra)
+        tokens, lengths = self.captions.batch(np.asarray(index))
+        extra["length"] = torch.from_numpy(np.asarray(lengths, dtype=np.int64))
+        mask = torch.arange(tokens.shape[1])[None] < extra["length"][:, None]
+        return Items(torch.from_numpy(np.asarray(tokens, dtype=np.int64)), mask, place, extra)
+
+
+def moved_to(device: torch.device, images: FeatureSource, *, room: int) -> Tensor | None:
+    """All features as one tensor on a device, as finely as they are stored; None where they need more than `room`."""
+    array = getattr(images, "array", None)
+    first = images.gather(np.arange(1)) if array is None else array[:1]
+    kind = torch.from_numpy(np.array(first)).dtype
+    if int(np.prod(images.shape)) * kind.itemsize > room:
+        return None
+    whole = torch.empty(tuple(images.shape), dtype=kind, device=device)  # filled in place: never there twice
+    for start in range(0, len(images), 512):
+        part = np.arange(start, min(start + 512, len(images)))
+        rows = images.gather(part) if array is None else array[part[0] : part[-1] + 1]
+        whole[part[0] : part[-1] + 1] = torch.from_numpy(np.array(rows)).to(device)
+    return whole
+
+
+def collate(
+    table: Table, rows: np.ndarray, *, more: dict[str, np.ndarray] | None = None, repeat: bool = False
+) -> Batch:
+    """A batch of these rows. Each picture is read once; `repeat` gives every pair its own copy, as the old code does.
+
+    So do batches of fewer pictures than processes: an encoder cannot be asked to read nothing.
+    `more` names further (picture, caption) pairs to score. An item of theirs that the batch holds already is not read
+    again; the others follow the batch's own, each once.
+    """
+    owners = table.pairs.picture[rows]
+    pictures, place = np.unique(owners, return_inverse=True)
+    if repeat or len(pictures) < devices.world():
+        pictures, place = owners, np.arange(len(rows))
+    links = {"positive": np.stack([place, np.arange(len(rows))], 1)}
+    core = (len(pictures), len(rows))
+    texts = rows
+    if more:
+        pictures, spots = _joined(pictures, [pairs[:, 0] for pairs in more.values()])
+        texts, words = _joined(texts, [pairs[:, 1] for pairs in more.values()])
+        links |= {name: np.stack(both, 1) for name, *both in zip(more, spots, words, strict=True)}
+        if table.pixels:  # few sizes of batch: a backbone plans anew for each
+            pictures = np.concatenate([pictures, np.resize(pictures, -len(pictures) % ROUND)])
+    sides = {
+        IMAGE: table.items(IMAGE, pictures[devices.shard(len(pictures))]),
+        TEXT: table.items(TEXT, texts[devices.shard(len(texts))]),
+    }
+    return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
+
+
+def _joined(own: np.ndarray, wanted: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """A batch's own items with what else is wanted behind them, and where each of those stands.
+
+    Of an item that the batch holds several times, the k-th of a list that is as long takes the k-th copy if it is one.
+    """
+    everything = np.concatenate([own, *wanted])
+    kinds, first, which = np.unique(everything, return_index=True, return_inverse=True)
+    new = first >= len(own)
+    place = np.where(new, len(own) + np.cumsum(new) - 1, first)[which.ravel()]
+    parts = np.split(place[len(own) :], np.cumsum([len(part) for part in wanted])[:-1])
+    for part, asked in zip(parts, wanted, strict=True):
+        if len(asked) == len(own):
+            part[asked == own] = np.flatnonzero(asked == own)
+    return np.concatenate([own, kinds[new]]), parts
+
+
+def fewest() -> int:
+    """The smallest batch that can be trained on."""
+    return max(2, devices.world())
+
+
+def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
+    """Shuffled rows in batches of `size`; a last batch too small to learn from joins the one before.
+
+    One pair has no negative and no variance, and every process needs a pair to read.
+    `even` fills the last batch up with rows of the first, so that all batches have one size.
+    """
+    order, size = rng.permutation(rows), max(size, fewest())
+    if even and len(order) > size:
+        order = np.concatenate([order, order[: -len(order) % size]])
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    if len(parts) > 1 and len(parts[-1]) < fewest():
+        parts[-2:] = [np.concatenate(parts[-2:])]
+    return parts
+
+
+def plan_pictures(
+    rows: np.ndarray, picture: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False
+) -> list[np.ndarray]:
+    """Shuffled pictures with all their rows, about `size` rows a batch; `even`: the same number of pictures in each."""
+    owners = picture[rows]
+    names, counts = np.unique(owners, return_counts=True)
+    rows_of = np.split(rows[np.argsort(owners, kind="stable")], np.cumsum(counts)[:-1])
+    each = round(size * len(names) / max(1, len(rows)))
+    return [np.concatenate([rows_of[k] for k in part]) for part in plan(np.arange(len(names)), each, rng, even=even)]
+
+
+def ahead(make: Callable[[int], Any], steps: range, *, depth: int = 2) -> Iterator[Any]:
+    """make(step) for each step, prepared by a thread a little ahead of whoever iterates."""
+    box: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for step in steps:
+                if stop.is_set():
+                    return
+                box.put(make(step))
+            box.put(None)
+        except BaseException as problem:  # handed to the main thread, which raises it where it can be seen
+            box.put(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while (thing := box.get()) is not None:
+            if isinstance(thing, BaseException):
+                raise thing
+            yield thing
+    finally:
+        stop.set()
+        while thread.is_alive():
+            try:
+                box.get_nowait()
+            except queue.Empty:
+                thread.join(0.01)

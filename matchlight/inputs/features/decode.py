@@ -1,0 +1,62 @@
+"""Decoding: pictures of any size become pixels of one size, by threads, a few batches ahead of whoever uses them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+
+from matchlight.core import BadInput
+from matchlight.inputs.backbones import Size
+from matchlight.inputs.features.fill import Rows
+
+if TYPE_CHECKING:
+    from matchlight.pairs import PictureSource
+
+Work = Callable[[np.ndarray], np.ndarray]  # pixels of a batch -> what is wanted of them
+UNREADABLE = (BadInput, OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow and sources raise
+
+
+def resized(image: Image.Image, size: Size) -> np.ndarray:
+    """(3, height, width) uint8; smaller pictures are averaged down, not sampled."""
+    image = image.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR, reducing_gap=2.0)
+    return np.asarray(image).transpose(2, 0, 1)
+
+
+def decoded(source: PictureSource, start: int, size: Size, batch: int, *, then: Work | None = None) -> Iterator[Rows]:
+    """Batches of pixels from row `start` on, in order, decoded by threads a few batches ahead.
+
+    `then` is more work for the same threads, each of which uses one core: on a CPU whole batches side by side are far
+    faster than one batch shared by cores that wait for each other, above all when the machine has other things to do.
+    """
+    cores = torch.get_num_threads()
+    workers = min(16, cores) if then else min(8, os.cpu_count() or 1)
+    spans = deque(range(start, len(source), batch))
+    ahead: deque[Future[Rows]] = deque()
+    pool = ThreadPoolExecutor(workers, "decode", torch.set_num_threads, (1,)) if then else ThreadPoolExecutor(workers)
+    try:
+        while spans or ahead:
+            while spans and len(ahead) <= workers:
+                first = spans.popleft()
+                ahead.append(pool.submit(_decode, source, range(first, min(first + batch, len(source))), size, then))
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if then:
+            torch.set_num_threads(cores)  # threads that begin from now on have all of them again
+
+
+def _decode(source: PictureSource, places: range, size: Size, then: Work | None) -> Rows:
+    rows, broken = np.zeros((len(places), 3, *size), np.uint8), []
+    for row, place in enumerate(places):
+        try:
+            rows[row] = resized(source.open(place), size)
+        except UNREADABLE:
+            broken.append(place)
+    return (then(rows) if then else rows), broken

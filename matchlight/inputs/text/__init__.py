@@ -1,0 +1,24 @@
+"""Captions as numbers: words, the vocabulary that numbers them, and all captions of a data set in one array.
+
+In the order captions flow: `tokenize` (words.py) cuts a caption into words, `Vocabulary` (vocabulary.py) gives each
+word its number, `pad` and `Captions` (captions.py) turn lists of numbers into rectangles, a batch at a time.
+"""
+
+from matchlight.data.tokenising import sentences, tokenize, words
+from matchlight.inputs.text.captions import Captions, pad
+from matchlight.inputs.text.vocabulary import END, MASK, PAD, SPECIALS, START, UNK, Vocabulary
+
+__all__ = [
+    "END",
+    "MASK",
+    "PAD",
+    "SPECIALS",
+    "START",
+    "UNK",
+    "Captions",
+    "Vocabulary",
+    "pad",
+    "sentences",
+    "tokenize",
+    "words",
+]

@@ -1,0 +1,96 @@
+"""Where the relevant items of a query end up in its list: positions from 1, ascending, under either tie rule.
+
+Links are placed by counting what scores higher, or where they are many by one sort of the line; a dense truth is
+written out as lists (`lists.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from matchlight.measuring.metrics.blocks import BUDGET, Scores, as_scores, check_size, check_ties, over, read, spans
+from matchlight.measuring.metrics.lists import listed
+from matchlight.measuring.metrics.relevance import Array, Relevance
+
+FEW = 32  # up to so many items, counting is quicker than sorting the line
+Positions = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+
+
+def found(
+    scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET
+) -> Iterator[tuple[int, Positions]]:
+    """For each query with anything relevant: the query, and the positions (from 1, ascending) of its relevant items."""
+    matrix = _checked(scores, relevance, ties)
+    for q0, q1 in spans(matrix, budget):
+        yield from _answers(q0, q1, read(matrix, slice(q0, q1), q0), relevance, ties)
+
+
+def per_query(
+    scores: Any, relevance: Relevance, value: Callable[[int, Positions], Any], *, ties: str, budget: int
+) -> list[tuple[int, Any]]:
+    """(query, `value(query, positions)`) of each query with anything relevant, in order."""
+    matrix = _checked(scores, relevance, ties)
+
+    def work(q0: int, q1: int, block: Array) -> list[tuple[int, Any]]:
+        return [(query, value(query, places)) for query, places in _answers(q0, q1, block, relevance, ties)]
+
+    return [answer for part in over(matrix, budget, work) for answer in part]
+
+
+def _checked(scores: Any, relevance: Relevance, ties: str) -> Scores:
+    check_ties(ties)
+    matrix = as_scores(scores)
+    check_size(matrix, relevance)
+    return matrix
+
+
+def _answers(q0: int, q1: int, block: Array, relevance: Relevance, ties: str) -> Iterator[tuple[int, Positions]]:
+    """(query, positions) of the queries of a block that have anything relevant."""
+    if relevance.links is None:
+        every = (np.flatnonzero(line) + 1 for line in listed(block, relevance.gains(q0, q1, 0, block.shape[1]), ties))
+    else:
+        every = (positions(block[query - q0], relevance.links.of(query), ties) for query in range(q0, q1))
+    return ((q0 + number, places) for number, places in enumerate(every) if len(places))
+
+
+def positions(line: Array, places: Positions, ties: str) -> Positions:
+    """Positions of these places in a list of falling scores; sorted."""
+    return _worst(line, places) if ties == "worst" else _official(line, places)
+
+
+def _worst(line: Array, places: Positions) -> Positions:
+    """Wrong items first among equals: position = wrong items scored at least as high + own place among the relevant."""
+    own = np.sort(line[places])
+    as_high = _as_high(line, own)
+    relevant_as_high = len(own) - np.searchsorted(own, own, side="left")
+    return (as_high - relevant_as_high)[::-1] + np.arange(1, len(own) + 1)
+
+
+def _as_high(line: Array, own: Array) -> Positions:
+    if len(own) <= FEW:
+        return np.array([np.count_nonzero(line >= score) for score in own], np.int64)
+    return np.asarray(len(line) - np.searchsorted(np.sort(line), own, side="left"), np.int64)
+
+
+def _official(line: Array, places: Positions) -> Positions:
+    """The larger index first among equals."""
+    own = line[places]
+    if len(own) <= FEW:
+        ahead = [np.count_nonzero(line > score) for score in own]
+        level = [np.count_nonzero(line[place:] == score) for place, score in zip(places, own, strict=True)]
+        return np.sort(np.array(ahead, np.int64) + level)
+    row = np.sort(line)
+    last = len(line) - np.searchsorted(row, own, side="left")  # the position if it came last among its equals
+    tied = last - (len(line) - np.searchsorted(row, own, side="right")) > 1
+    if np.count_nonzero(tied) > FEW:
+        mine = np.zeros(len(line), bool)
+        mine[places] = True
+        return np.flatnonzero(mine[np.argsort(line, kind="stable")[::-1]]) + 1
+    for k in np.flatnonzero(tied):
+        last[k] -= np.count_nonzero(line[: places[k]] == own[k])
+    return np.sort(last)

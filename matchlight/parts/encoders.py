@@ -1,0 +1,155 @@
+"""Encoders used by two methods or more: words through a GRU, pictures from pixels."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from matchlight.core import Embedding, Items
+from matchlight.inputs.augmentation import PAD
+from matchlight.parts.layers import unit
+
+
+def lengths(items: Items) -> Tensor:
+    """(N,) real words of each caption, on the CPU: batches carry it there so that nothing waits for the device."""
+    if "length" in items.extra:
+        return items.extra["length"]
+    if items.mask is None:
+        return torch.full((len(items),), items.x.shape[1])
+    return items.mask.sum(1).cpu()
+
+
+def word_vectors(embed: nn.Embedding, tokens: Tensor) -> Tensor:
+    """Rows of the table by selection: the gradient of nn.Embedding makes a GPU wait to count the words."""
+    rows = embed.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
+    return rows * (tokens != PAD)[..., None]
+
+
+class Words(nn.Module):
+    """Token ids -> one state a word: an embedding table and a GRU, both directions averaged (or one direction).
+
+    The two directions are two GRUs, the second reading each caption from its last word to its first. On a GPU they read
+    padded rectangles: packed sequences cost a copy a word and direction there, and waiting for those is most of a step.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        *,
+        word_dim: int = 300,
+        both_ways: bool = True,
+        layers: int = 1,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if both_ways and layers > 1:
+            raise ValueError("a GRU of both directions has one layer here: a second would read both at once")
+        self.embed = nn.Embedding(vocabulary, word_dim)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.ahead = nn.GRU(word_dim, dim, layers, batch_first=True)
+        self.back = nn.GRU(word_dim, dim, batch_first=True) if both_ways else None
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, items: Items) -> Tensor:
+        """(N, L, D) states; padded places are exactly 0."""
+        words = self.dropout(word_vectors(self.embed, items.x))
+        count = items.mask.sum(1) if words.is_cuda and items.mask is not None else lengths(items)
+        ahead, back = states_of(words, count, self.ahead, self.back)
+        return ahead if back is None else (ahead + turn(back, count)) / 2
+
+
+def states_of(words: Tensor, count: Tensor, ahead: nn.GRU, back: nn.GRU | None) -> tuple[Tensor, Tensor | None]:
+    """(N, L, D) float32 states each: a GRU over the words, and another over the words from last to first."""
+    kind = torch.bfloat16 if words.is_cuda and reads_bf16() else torch.float32
+    with torch.autocast(words.device.type, enabled=False):  # it would choose fp16, which has no room for sums
+        words = words.to(kind)
+        states = read(ahead, words, count).float()
+        return states, None if back is None else read(back, turn(words, count), count).float()
+
+
+def reads_bf16() -> bool:
+    """Whether a GRU on a GPU should work in bf16: the step does, and PyTorch and cuDNN are of the versions that can."""
+    wanted = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+    known = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
+    return wanted and known and (torch.backends.cudnn.version() or 0) >= 91300
+
+
+def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
+    """(N, L, D) states of a GRU that reads `count` words of each row; 0 behind them."""
+    longest = words.shape[1]
+    if words.device.type == "cpu":
+        pack = nn.utils.rnn.pack_padded_sequence(words, count, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(gru(pack)[0], batch_first=True, total_length=longest)[0]
+    real = torch.arange(longest, device=words.device)[None] < count.to(words.device)[:, None]
+    states = gru(words)[0] if words.dtype == torch.float32 else read_in(words.dtype, gru, words)
+    return states * real[..., None]
+
+
+def read_in(kind: torch.dtype, gru: nn.GRU, words: Tensor) -> Tensor:
+    """What `gru(words)` gives with all weights rounded to this kind; their gradients are float32 again."""
+    start = words.new_zeros(gru.num_layers, len(words), gru.hidden_size)
+    weights = [weight.to(kind) for layer in gru.all_weights for weight in layer]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
+        return torch._VF.gru(words, start, weights, True, gru.num_layers, gru.dropout, gru.training, False, True)[0]
+
+
+def turn(x: Tensor, count: Tensor) -> Tensor:
+    """The first `count` places of each row of (N, L, D) from last to first; what follows stays where it is."""
+    place, last = torch.arange(x.shape[1], device=x.device)[None], count.to(x.device)[:, None]
+    order = torch.where(place < last, last - 1 - place, place)
+    return x.gather(1, order[..., None].expand_as(x))
+
+
+def gru_names(old: str, new: str) -> dict[str, str]:
+    """Key prefixes of a released (bi-)GRU -> those of `Words`, for `recipes.renamed`."""
+    names = [f"{kind}_{part}_l0" for kind in ("weight", "bias") for part in ("ih", "hh")]
+    both = {f"{old}{name}_reverse": f"{new}back.{name}" for name in names}
+    return both | {old: f"{new}ahead."}
+
+
+def last_state(states: Tensor, items: Items) -> Tensor:
+    """(N, D): the state at each caption's last real word."""
+    last = lengths(items).to(states.device) - 1
+    return states[torch.arange(len(states), device=states.device), last]
+
+
+class Seen(nn.Module):
+    """Pixels -> backbone cells -> an encoder of regions: training end to end from pictures."""
+
+    def __init__(self, backbone: nn.Module, regions: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+        self.regions = regions
+
+    def forward(self, items: Items):  # noqa: ANN201 - whatever `regions` gives
+        """The embedding of the cells that the backbone sees."""
+        cells = self.backbone(items.x.float())
+        return self.regions(Items(cells, None, items.id, items.extra))
+
+
+class LastState(nn.Module):
+    """A caption as the state of its GRU at the last word, of unit length."""
+
+    def __init__(self, vocabulary: int, dim: int, *, word_dim: int, layers: int, absolute: bool, eps: float):
+        super().__init__()
+        self.words = Words(vocabulary, dim, word_dim=word_dim, both_ways=False, layers=layers)
+        self.eps = eps
+        self.absolute = absolute
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        out = unit(last_state(self.words(items), items), eps=self.eps)
+        return Embedding((out.abs() if self.absolute else out)[:, None])
+
+
+def from_pixels(regions: nn.Module, name: str) -> Seen:
+    """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
+    from matchlight.inputs.features import backbone
+
+    seen = backbone(name)
+    seen.freeze_statistics()
+    return Seen(seen, regions)

@@ -1,0 +1,54 @@
+"""Vectors out: what a model makes of pictures and captions, as one .npz for other tools."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight.core import BadInput, Embeddings, Parts
+from matchlight.scoring.encode import encode_both
+from matchlight.pairs import Pairs
+from matchlight.runs.folder import Run
+
+
+def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
+    """Vectors, masks and extras of one side; an ensemble's members are numbered."""
+    if isinstance(embedding, Parts):
+        parts = list(tuple.__iter__(embedding))
+        return {key: value for k, part in enumerate(parts) for key, value in _arrays(f"{prefix}_{k}", part).items()}
+    out = {f"{prefix}_vectors": embedding.vectors}
+    if embedding.mask is not None:
+        out[f"{prefix}_mask"] = embedding.mask
+    out |= {f"{prefix}_{name}": value for name, value in embedding.extra.items() if name != "id"}
+    return {name: _numpy(value) for name, value in out.items()}
+
+
+def _numpy(value: torch.Tensor) -> np.ndarray:
+    return value.detach().float().cpu().numpy() if value.is_floating_point() else value.cpu().numpy()
+
+
+def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> dict[str, Any]:
+    """Write the vectors of a split; `picture` says which picture each caption belongs to."""
+    out = Path(out)
+    if out.suffix != ".npz":
+        raise BadInput(f"{out}: vectors are written as .npz")
+    inputs = run.inputs(pairs)
+    pictures, rows = pairs.pictures_of(split), pairs.rows(split)
+    images, texts = encode_both(run.matcher, inputs.table, pictures, rows, quiet=False)
+    place = np.full(len(pairs.names), -1)
+    place[pictures] = np.arange(len(pictures))
+    arrays: dict[str, Any] = {**_arrays("image", images), **_arrays("text", texts)}
+    arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
+    arrays["names"] = np.array([pairs.names[i] for i in pictures])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp.npz")
+    try:
+        np.savez(draft, **arrays)
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
+    return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}

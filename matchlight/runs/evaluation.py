@@ -1,0 +1,158 @@
+"""How good a run is: encode a split, score everything, hand the matrix to the referee (protocols)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight.files import is_array_file, write_array
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
+from matchlight.scoring.encode import encode_both, predicted
+from matchlight.data.formats.safe import is_inside
+from matchlight.measuring.metrics import best_threshold, circular_variance
+from matchlight.pairs import Labels, Pairs
+from matchlight.inputs.prepare import Inputs
+from matchlight.measuring.protocols import ALL
+from matchlight.measuring.referee import Scored, mean_scores, report_of
+from matchlight.runs.folder import Run
+from matchlight.parts.sets import SetSimilarity
+from matchlight.scoring.all_pairs import parts_of, score_all
+
+PRECISIONS = ("fp32", "tf32")
+
+
+@contextmanager
+def products_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Matrix products of this precision for a while: fp32 is exact, tf32 lets a GPU round their inputs."""
+    if precision not in PRECISIONS:
+        raise BadInput(f"--precision {precision}: {' or '.join(PRECISIONS)}")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" and device.type == "cuda" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def split_scores(
+    run: Run, pairs: Pairs, split: str, *, budget: int | None = None, precision: str = "fp32", quiet: bool = True
+) -> np.ndarray:
+    """(pictures, captions) float32 scores of one split, in file order."""
+    with products_in(precision, run.device):
+        images, texts = _encoded(run, run.inputs(pairs), split, quiet=quiet)
+        return score_all(run.matcher, images, texts, budget=budget, quiet=quiet)
+
+
+def _encoded(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> tuple[Embeddings, Embeddings]:
+    """Pictures and captions of a split, in file order."""
+    pairs = inputs.table.pairs
+    return encode_both(run.matcher, inputs.table, pairs.pictures_of(split), pairs.rows(split), quiet=quiet)
+
+
+def _predicted(run: Run, sides: tuple[Embeddings, Embeddings], labels: Labels) -> dict[str, np.ndarray]:
+    """Label probabilities by side, columns as the data names its classes; empty where the method predicts none."""
+    found = predicted(run.matcher, *sides)
+    return {side: _columns(named, run.classes or labels.names, labels.names) for side, named in found.items()}
+
+
+def _columns(found: np.ndarray, known: list[str], wanted: list[str]) -> np.ndarray:
+    """Probabilities of the classes `wanted`; one that the run never saw has probability 0."""
+    place = {name: k for k, name in enumerate(known[: found.shape[1]])}
+    out = np.zeros((len(found), len(wanted)), np.float32)
+    for column, name in enumerate(wanted):
+        if name in place:
+            out[:, column] = found[:, place[name]]
+    return out
+
+
+def _thresholds(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> dict[str, float] | None:
+    """By side, the threshold with the best Micro-F1 on val; None where there is no val split beside `split`."""
+    pairs = inputs.table.pairs
+    if split == "val" or "val" not in pairs.split_names or not len(pairs.rows("val")):
+        return None
+    labels = pairs.subset("val").labels
+    assert labels is not None
+    real = {IMAGE: labels.image, TEXT: labels.text}
+    found = _predicted(run, _encoded(run, inputs, "val", quiet=quiet), labels)
+    return {side: best_threshold(given, real[side]) for side, given in found.items()}
+
+
+def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, float] | None:
+    """Mean circular variance within the sets of each side, 0 = collapsed; None where items are no sets of vectors."""
+    members = list(getattr(matcher, "members", [matcher]))
+    sides = {IMAGE: parts_of(images), TEXT: parts_of(texts)}
+    several = min(part.vectors.shape[1] for parts in sides.values() for part in parts) > 1
+    if not several or not all(isinstance(member.similarity, SetSimilarity) for member in members):
+        return None
+    return {side: float(np.mean([circular_variance(p.vectors).mean() for p in parts])) for side, parts in sides.items()}
+
+
+def evaluate(
+    run: Run,
+    pairs: Pairs,
+    split: str = "test",
+    *,
+    protocol: str = "auto",
+    ties: str = "worst",
+    ci: bool = False,
+    fold: int | None = None,
+    scores: str | Path | None = None,
+    others: Sequence[Run] = (),
+    budget: int | None = None,
+    precision: str = "fp32",
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """The report of a protocol on one split; `scores` keeps the matrix as a .npy file, `ci` adds 95% intervals.
+
+    `auto` is `labels` for a method that was trained by labels, else what the data suggests; `all` is every protocol
+    that the data allows. `others` make an ensemble: the mean of all scores is ranked.
+    """
+    if scores is not None:
+        check_scores_file(Path(scores), pairs)
+    asked = {"budget": budget, "precision": precision, "quiet": quiet}
+    found = scored(run, pairs, split, protocol=protocol, others=others, **asked)  # type: ignore[arg-type]
+    if scores is not None:
+        write_array(Path(scores), found.matrix)
+    return report_of(found, pairs.subset(split), protocol=protocol, ties=ties, ci=ci, fold=fold)
+
+
+def check_scores_file(path: Path, pairs: Pairs) -> None:
+    """Refuse, before anything slow, to write over what is no .npy file, or among the data under another name."""
+    if path.exists() and not is_array_file(path):
+        raise BadInput(f"{path}: there already and no .npy file; --scores writes one, --from-scores reads one")
+    among = pairs.format != "memory" and is_inside(os.path.realpath(pairs.root), str(path))
+    if among and path.suffix != ".npy":
+        raise BadInput(f"{path}: lies in the data folder {pairs.root}; --scores writes only FILE.npy there")
+
+
+def scored(
+    run: Run,
+    pairs: Pairs,
+    split: str = "test",
+    *,
+    protocol: str = "auto",
+    others: Sequence[Run] = (),
+    budget: int | None = None,
+    precision: str = "fp32",
+    quiet: bool = True,
+) -> Scored:
+    """Encode and score a split, by one run or by several; what the labels protocol is told is asked of one run only."""
+    asked = protocol in ("labels", ALL) or (protocol == "auto" and run.by_labels)
+    by_labels = pairs.labels is not None and asked
+    inputs = run.inputs(pairs)
+    told: dict[str, Any] = {}
+    with products_in(precision, run.device):
+        sides = _encoded(run, inputs, split, quiet=quiet)
+        matrix = score_all(run.matcher, *sides, budget=budget, quiet=quiet)
+        if by_labels and pairs.labels is not None and not others and (found := _predicted(run, sides, pairs.labels)):
+            told = {"predictions": found, "thresholds": _thresholds(run, inputs, split, quiet=quiet)}
+    if others:
+        more = (split_scores(one, pairs, split, budget=budget, precision=precision, quiet=quiet) for one in others)
+        matrix = mean_scores([matrix, *more])
+    return Scored(matrix, by_labels, told, set_spread(run.matcher, *sides) if not others else None)

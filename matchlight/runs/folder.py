@@ -1,0 +1,315 @@
+"""A run folder: `train` makes one, `Run.load` opens it again; evaluation, audit and search start from a `Run`."""
+
+from __future__ import annotations
+from matchlight.training import checkpoints
+
+import dataclasses
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from matchlight import files, devices
+from matchlight.console import VERSION, say
+from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
+from matchlight.runs.seen import SEEN, seen_by, weights_mark
+from matchlight.data.fingerprints import fingerprint
+from matchlight.training.network import begin_with, objective_weights
+from matchlight.pairs import Pairs
+from matchlight.inputs.prepare import Inputs, prepare, view_of
+from matchlight.devices import pick_device
+from matchlight.training.recipes import Method, arguments, grounded, method, spelled
+from matchlight.inputs.text import Vocabulary
+from matchlight.training.trainer import Trainer
+
+
+
+@dataclasses.dataclass
+class Run:
+    """A trained (or imported) model with what it needs to read new data."""
+
+    folder: Path
+    info: dict[str, Any]  # recipe.json
+    matcher: Matcher
+    vocabulary: Vocabulary | None
+
+    @property
+    def method(self) -> str:
+        """The recipe's name."""
+        return self.info["name"]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return next(self.matcher.parameters()).device
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether it was trained, and should be judged, by labels."""
+        recipe = method(self.info["name"]).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
+        return recipe.protocol == "labels"
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes it was trained on, in its own order."""
+        path = self.folder / "labels.json"
+        return files.read_json(path, "a run's classes") if path.is_file() else None
+
+    @staticmethod
+    def load(folder: str | Path, *, device: str = "auto") -> Run:
+        """Open a run folder."""
+        folder = Path(folder)
+        if not (folder / "recipe.json").is_file():
+            raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
+        info = files.read_json(folder / "recipe.json", "a run's recipe")
+        try:
+            matcher = _rebuild(folder, info).to(pick_device(device)).eval()
+            reads_words = info["sizes"]["vocabulary"] > 0
+        except (KeyError, TypeError) as problem:
+            raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it ({problem})") from None
+        words = folder / "vocab.json"
+        if reads_words and not words.exists():  # with other words the model would read nonsense
+            raise BadInput(f"{words}: no such file; this run cannot read captions without its own words")
+        return Run(folder, info, matcher, Vocabulary.load(words) if reads_words else None)
+
+    def inputs(self, pairs: Pairs) -> Inputs:
+        """New data, read the way this model was trained to read it."""
+        view, vectors = self.info["view"], 0 if pairs.text_features is None else pairs.text_features.shape[1]
+        if vectors != (trained := self.info["sizes"].get("text_dim", 0)):
+            kinds = [f"text vectors of {dim}" if dim else "words" for dim in (vectors, trained)]
+            raise BadInput(f"{pairs.root}: captions are {kinds[0]}, {self.folder} was trained on {kinds[1]}")
+        ready = prepare(pairs, view, device=self.device, vocabulary=self.vocabulary)
+        wanted, found = self.info["sizes"]["image_dim"], ready.sizes.image_dim
+        if wanted != found:
+            raise BadInput(f"{pairs.root}: pictures have {found} features each, {self.folder} was trained on {wanted}")
+        return ready
+
+
+def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
+    chosen, sizes = method(info["name"]), Sizes(**info["sizes"])
+    if "members" in info:  # an imported ensemble: each file with its own arguments
+        matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
+    elif info["preset"] == "imported":
+        matcher = chosen.build(sizes, **info["arguments"]).matcher()
+    else:
+        matcher = _blank(chosen.build(sizes, **info["arguments"]))
+    weights = checkpoints.load_weights(folder / "model.safetensors")
+    try:
+        matcher.load_state_dict(weights)
+    except RuntimeError as problem:
+        why = str(problem).splitlines()[-1].strip()
+        raise BadInput(f"{folder}/model.safetensors does not fit recipe.json: {why}") from None
+    return matcher
+
+
+def _blank(recipe: Recipe) -> Matcher:
+    """The matcher a strategy hands over, with weights still to be loaded."""
+
+    class Built:
+        def __init__(self, name: str) -> None:
+            self.matcher = recipe.build(name)
+            self.judged = self.matcher
+
+    class Shell:
+        networks = {name: Built(name) for name in recipe.strategy.networks}
+
+    return recipe.strategy.result(Shell())
+
+
+def _describe(
+    chosen: Method, taken: str, given: dict[str, Any], inputs: Inputs, pairs: Pairs, **more: Any
+) -> dict[str, Any]:
+    return {
+        "name": chosen.name,
+        "preset": taken,
+        "arguments": given,
+        "sizes": dataclasses.asdict(inputs.sizes),
+        "view": inputs.view,
+        "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
+        "version": VERSION,
+        **more,
+    }
+
+
+def _check_free(folder: Path, *, resume: bool) -> None:
+    """Say before anything slow that a folder is taken: one that holds a run is only touched with --resume."""
+    if (folder / "recipe.json").exists():
+        if not resume:
+            raise BadInput(f"{folder} already holds a run; --resume goes on with it, another -o starts a new one")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: not empty and not a run; choose another -o")
+
+
+def _claim(folder: Path, info: dict[str, Any]) -> None:
+    """Make the run folder ours; a run that is in it must be the same run."""
+    path = folder / "recipe.json"
+    if path.exists():
+        _check_same(folder, files.read_json(path, "a run's recipe"), info)
+        return
+    files.write_json(path, info)
+
+
+def _check_same(folder: Path, old: Any, info: dict[str, Any]) -> None:
+    """Refuse to go on with a run that was begun with other settings, or with the weights of another run."""
+    if not isinstance(old, dict):
+        raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; choose another -o")
+    begun = old.get("start", info["start"])  # recipes of old do not say what they began with
+    if begun and info["start"] is None:  # told first: without it the arguments' defaults differ as well
+        which = f"{begun.get('run')}, a run of {begun.get('name')}" if isinstance(begun, dict) else begun
+        raise BadInput(f"{folder} began with another run's weights: give it --from again ({which}), or another -o")
+    same = ("name", "arguments", "sizes", "view", "seed", "data")
+    differs = [key for key in same if old.get(key) != info[key]] + ["start"] * (_model(begun) != _model(info["start"]))
+    if differs:
+        again = "settings and the same --from" if "start" in differs else "settings"
+        told = f"{', '.join(differs)} differ"
+        raise BadInput(f"{folder} holds another run ({told}): start with the same {again}, or another -o")
+
+
+def _begun(start: Run | None) -> dict[str, str] | None:
+    """What a recipe says of the run whose weights it begins with; `model` tells it from all others."""
+    if start is None:
+        return None
+    return {"run": start.folder.resolve().name, "name": start.method, "model": weights_mark(start)}
+
+
+def _model(begun: Any) -> Any:
+    """What has to agree of the run that was begun with: its folder may have another name by now."""
+    return begun.get("model") if isinstance(begun, dict) else begun
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the run folder while training into it; a second process is told so instead of overwriting the first."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY)
+    except OSError as problem:
+        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"{folder}: another process is training into it; wait, or choose another -o") from None
+        yield
+    finally:
+        os.close(held)  # which also lets go of it
+
+
+def _borrow(trainer: Trainer, source: Run) -> None:
+    """Start every network from another run's weights."""
+    members = list(getattr(source.matcher, "members", [source.matcher]))
+    learnt = list(objective_weights(source.folder).values())
+    for k, network in enumerate(trainer.networks.values()):
+        state = members[k % len(members)].state_dict()
+        try:
+            network.matcher.load_state_dict(state)
+        except RuntimeError as problem:
+            why = str(problem).splitlines()[-1].strip()
+            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}") from None
+        if network.average is not None:
+            network.average.load_state_dict(state)
+        if learnt:
+            begin_with(network.objective, learnt[k % len(learnt)])
+
+
+def train(
+    name: str,
+    pairs: Pairs,
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "auto",
+    resume: bool = False,
+    start: Run | None = None,
+    save_minutes: float = 2.0,
+    tensorboard: bool = False,
+    **overrides: Any,
+) -> Run:
+    """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
+    name, overrides = spelled(name, overrides)
+    overrides = above(method(name), overrides, start)
+    chosen = grounded(method(name), overrides)
+    where = devices.start_processes(pick_device(device))
+    precision = devices.pick_precision(precision, where)
+    if "train" not in pairs.split_names:
+        raise BadInput(
+            f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
+        )
+    count = len(pairs.rows("train"))
+    given, taken = arguments(chosen, overrides, pairs=count, device=where.type, begun=start is not None)
+    check_needs(chosen, pairs)
+    folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
+    if devices.rank() == 0:
+        _check_free(folder, resume=resume)
+    view = view_of(given, pooled=chosen.pooled, pairs=pairs)
+    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
+    recipe = chosen.build(inputs.sizes, **given)
+    more = {"seed": seed, "precision": precision, "notes": recipe.notes, "start": _begun(start)}
+    info = _describe(chosen, taken, given, inputs, pairs, **more)
+    often: dict[str, Any] = {"save_minutes": save_minutes, "board": tensorboard}
+    trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, precision=precision, **often)
+    if start is not None:
+        _borrow(trainer, start)
+    if recipe.check is not None:
+        recipe.check(trainer)
+    with alone(folder) if devices.rank() == 0 else nullcontext():
+        if devices.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
+            _check_free(folder, resume=resume)
+            _claim(folder, info)
+            _keep_words(folder, inputs, pairs)
+            _keep_seen(folder, pairs, start)
+            passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
+            say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
+        devices.barrier()
+        if resume:
+            trainer.resume()
+        trainer.fit()
+    return Run.load(folder, device=where.type)
+
+
+def above(chosen: Method, given: dict[str, Any], start: Run | None) -> dict[str, Any]:
+    """What a method that begins with another run's weights is built on: that run's method, and no other's."""
+    if start is None or chosen.over is None or isinstance(chosen.build, partial):
+        return given
+    below = start.info["arguments"].get(method(start.method).over or "", start.method)
+    named = given.get(chosen.over, below)
+    if named != below:
+        what = f"--from {start.folder}: a run of {below}, and {chosen.over}={named} was asked for"
+        raise BadInput(f"{what}; leave {chosen.over} out, or name a run of {named}")
+    return {**given, chosen.over: below}
+
+
+def check_needs(chosen: Method, pairs: Pairs) -> None:
+    """One clear line where the data cannot teach the method."""
+    if "labels" in chosen.needs and pairs.labels is None:
+        raise BadInput(f"{chosen.name} learns from labels, and {pairs.root} has none")
+    if "pairs" in chosen.needs and pairs.text_features is not None:
+        raise BadInput(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+
+
+def _words(folder: Path, start: Run | None, *, resume: bool) -> Vocabulary | None:
+    """The words to read captions with: those of the run that goes on, else of the run it starts from, else new ones."""
+    kept = folder / "vocab.json"
+    if resume and kept.exists() and (folder / "recipe.json").exists():
+        return Vocabulary.load(kept)
+    return start.vocabulary if start else None
+
+
+def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
+    if inputs.vocabulary is not None:
+        inputs.vocabulary.save(folder / "vocab.json")
+    if pairs.labels is not None:
+        files.write_json(folder / "labels.json", pairs.labels.names)
+
+
+def _keep_seen(folder: Path, pairs: Pairs, start: Run | None) -> None:
+    """Marks are made once: a run that goes on has the same data and the same start, or was refused."""
+    if not (folder / SEEN).exists():
+        files.write_array(folder / SEEN, seen_by(pairs, start))

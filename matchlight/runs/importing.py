@@ -1,0 +1,93 @@
+"""`matchlight import`: the authors' released checkpoints as runs of ours, computing as the authors' code does."""
+
+from __future__ import annotations
+from matchlight.training import checkpoints
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matchlight import files
+from matchlight.core import BadInput, Ensemble, Matcher, Sizes
+from matchlight.training.foreign import read_checkpoint, read_vocabulary_words
+from matchlight.training.recipes import Foreign, Method, grounded, method
+from matchlight.console import VERSION
+from matchlight.runs.folder import Run
+from matchlight.inputs.text import Vocabulary
+
+
+def _translated(path: Path, chosen: Method) -> list[Foreign]:
+    """The networks of one file in our words; what the reader misses is one clear line."""
+    if chosen.reader is None:
+        raise BadInput(f"{chosen.name}: no released checkpoints of this method can be read")
+    file = read_checkpoint(path)
+    if not isinstance(file.get("opt"), dict):
+        file["opt"] = dict(vars(file["opt"])) if hasattr(file.get("opt"), "__dict__") else {}
+    try:
+        found = chosen.reader(file)
+    except BadInput as problem:
+        raise BadInput(f"{path}: {problem}") from None
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
+        missing = str(problem).strip("'\"")[:80]
+        raise BadInput(f"{path}: not a {chosen.name} checkpoint as its authors save it ({missing})") from None
+    return found if isinstance(found, list) else [found]
+
+
+def _vocabulary(path: Path, wanted: int) -> Vocabulary:
+    words = read_vocabulary_words(path)
+    if len(words) != wanted:
+        raise BadInput(
+            f"{path}: {len(words)} words, but the checkpoint's embedding has {wanted}; it needs its own vocabulary"
+        )
+    return Vocabulary(words)
+
+
+def _member(foreign: Foreign, chosen: Method, path: Path) -> tuple[Matcher, Sizes, dict[str, Any]]:
+    sizes = Sizes(pairs=0, pictures=0, image=foreign.kind, **foreign.sizes)
+    named = {**grounded(chosen, foreign.arguments).defaults, **foreign.arguments}
+    matcher = _one(chosen.build(sizes, **named).matcher(), foreign, path)
+    return matcher, sizes, named
+
+
+def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
+    try:
+        problems = matcher.load_state_dict(foreign.weights, strict=False)
+    except RuntimeError as problem:  # a shape that does not fit
+        raise BadInput(f"{path}: {str(problem).splitlines()[-1].strip()}") from None
+    missing = [key for key in problems.missing_keys if not key.endswith("num_batches_tracked")]
+    if missing or problems.unexpected_keys:
+        odd = (missing or problems.unexpected_keys)[0]
+        raise BadInput(f"{path}: weight {odd!r} is {'missing' if missing else 'unknown'}; another method's file?")
+    return matcher
+
+
+def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
+    """Read files into a run folder; several files, or several networks in one, make an ensemble."""
+    chosen, folder = method(name), Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: not empty; choose another -o")
+    members = [_member(network, chosen, Path(file)) for file in sources for network in _translated(Path(file), chosen)]
+    first = members[0]
+    if any(sizes != first[1] for _, sizes, _ in members):
+        raise BadInput(
+            f"{sources[-1]}: its sizes are not those of {sources[0]}; members of an ensemble must read the same data"
+        )
+    words = _vocabulary(Path(vocabulary), first[1].vocabulary)
+    matcher = first[0] if len(members) == 1 else Ensemble([member for member, _, _ in members])
+    info: dict[str, Any] = {
+        "name": chosen.name,
+        "preset": "imported",
+        "arguments": first[2],
+        "sizes": dataclasses.asdict(first[1]),
+        "view": {"kind": "given"},
+        "imported": {"files": [Path(f).name for f in sources], "computes": "as the authors' code"},
+        "version": VERSION,
+    }
+    if len(members) > 1:
+        info["members"] = [named for _, _, named in members]
+    folder.mkdir(parents=True, exist_ok=True)
+    words.save(folder / "vocab.json")
+    checkpoints.save_weights(folder / "model.safetensors", matcher.state_dict())
+    files.write_json(folder / "recipe.json", info)
+    return Run.load(folder, device="cpu")

@@ -1,0 +1,1 @@
+"""Scores of many pairs, fast and exact."""

@@ -1,0 +1,172 @@
+"""Similarities used by two methods or more, and scoring a big matrix in blocks within a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight.console import track
+from matchlight.core import Embedding, Embeddings, Matcher, Parts
+from matchlight.parts.attention import CrossAttention
+from matchlight.scoring import kernels, workers
+
+
+def default_budget(device: torch.device) -> int:
+    """Bytes a block of scores may take: a quarter of a GPU's free memory, at most 2 GiB; what a CPU's caches hold."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return min(free // 4, 2 << 30)
+    return 8 << 20
+
+
+AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to cut as it sees fit
+
+
+def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
+    """Whether every member's scores come from kernels that work under a byte budget of their own."""
+    members = [member.similarity for member in getattr(matcher, "members", [matcher])]
+    if any(getattr(similarity, "fused", lambda: None)() is None for similarity in members):
+        return False
+    if where.type == "cuda":
+        return kernels.usable(torch.empty(0, device=where))
+    sides = zip(parts_of(images), parts_of(texts), strict=True)
+    known = all(isinstance(similarity, CrossAttention) for similarity in members)
+    return known and all(kernels.usable_on_cpu(i.vectors, t.vectors) for i, t in sides)
+
+
+def parts_of(embedding: Embeddings) -> list[Embedding]:
+    """The embeddings of an ensemble's members; one embedding is an ensemble of one."""
+    return list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
+
+
+def coarse_parts(matcher: Matcher, side: str, embedding: Embeddings) -> list[Tensor | None]:
+    """Each member's (N, k, d) vectors that propose candidates; None for one that has none."""
+    members = getattr(matcher, "members", [matcher])
+    return [member.similarity.coarse(part, side) for member, part in zip(members, parts_of(embedding), strict=True)]
+
+
+def pair_cost(matcher: Matcher, images: Embeddings, texts: Embeddings) -> int:
+    """Bytes one pair needs, the costliest member of an ensemble deciding."""
+    members = getattr(matcher, "members", [matcher])
+    sides = zip(members, parts_of(images), parts_of(texts), strict=True)
+    return max(member.similarity.cost(i, t) for member, i, t in sides)
+
+
+def block_shape(images: int, texts: int, cost: int, budget: int) -> tuple[int, int]:
+    """How many pictures by how many captions fit the budget, as square as the matrix lets it be."""
+    room = max(1, budget // max(cost, 1))
+    side = max(1, int(room**0.5))
+    tall = min(images, side)
+    wide = min(texts, max(1, room // tall))
+    return min(images, max(1, room // wide)), wide
+
+
+def used(embedding: Embeddings) -> np.ndarray:
+    """(N,) places each set needs, up to its last real member; sets without a mask need all of theirs."""
+    widths = [_used(part) for part in parts_of(embedding)]
+    return np.max(widths, axis=0)
+
+
+def _used(part: Embedding) -> np.ndarray:
+    if part.mask is None:
+        return np.full(len(part), part.vectors.shape[1])
+    place = torch.arange(1, part.mask.shape[1] + 1, device=part.mask.device)
+    return (part.mask * place).amax(1).clamp(min=1).cpu().numpy()
+
+
+def trim(embedding: Embeddings, width: int) -> Embeddings:
+    """The same sets without the padding behind `width`; extras that follow the sets, (N, K, ...), are cut with them.
+
+    Extras with two axes are one vector an item and stay whole.
+    """
+    if isinstance(embedding, Parts):
+        return Parts(trim(part, width) for part in tuple.__iter__(embedding))  # type: ignore[misc]
+    if embedding.mask is None:
+        return embedding
+    long = embedding.vectors.shape[1]
+    extra = {k: v[:, :width] if v.dim() > 2 and v.shape[1] == long else v for k, v in embedding.extra.items()}
+    return Embedding(embedding.vectors[:, :width], embedding.mask[:, :width], extra)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a matrix is cut: pictures in equal slices, captions from long to short in runs of (start, stop, width)."""
+
+    tall: int
+    order: np.ndarray  # captions, longest first
+    runs: list[tuple[int, int, int]]
+
+
+def plan_blocks(matcher: Matcher, images: Embeddings, texts: Embeddings, budget: int) -> Blocks:
+    """Captions of like length together, so that little of a block is padding; shorter captions come in wider runs."""
+    widths = used(texts)
+    order = np.argsort(-widths, kind="stable")
+    if matcher.depends_on_padding:  # such a model must see the padding its encoder gave it
+        order, widths = np.arange(len(widths)), np.full(len(widths), widths.max(initial=1))
+
+    @cache
+    def cost(width: int) -> int:
+        return pair_cost(matcher, images, trim(texts, width))
+
+    tall, _ = block_shape(len(images), len(texts), cost(int(widths.max(initial=1))), budget)
+    runs, start = [], 0
+    while start < len(order):
+        width = int(widths[order[start]])
+        stop = min(len(order), start + max(1, budget // (tall * max(1, cost(width)))))
+        runs.append((start, stop, width))
+        start = stop
+    return Blocks(tall, order, runs)
+
+
+@torch.inference_mode()
+def score_all(
+    matcher: Matcher,
+    images: Embeddings,
+    texts: Embeddings,
+    *,
+    budget: int | None = None,
+    device: torch.device | str | None = None,
+    quiet: bool = True,
+) -> np.ndarray:
+    """(I, T) float32 scores of everything against everything, block by block; the blocks never change the result."""
+    where = torch.device(device) if device is not None else next(matcher.parameters()).device
+    out = np.empty((len(images), len(texts)), dtype=np.float32)
+    for i, places, block in score_blocks(matcher, images, texts, where, budget=budget, quiet=quiet):
+        out[i : i + len(block), places] = block.cpu().numpy()
+    return out
+
+
+def score_blocks(
+    matcher: Matcher,
+    images: Embeddings,
+    texts: Embeddings,
+    where: torch.device,
+    *,
+    budget: int | None = None,
+    quiet: bool = True,
+) -> Iterator[tuple[int, np.ndarray, Tensor]]:
+    """(first picture, places of captions, their scores on the device) until every pair was scored once."""
+    whole = keeps_its_budget(matcher, images, texts, where)
+    alone = whole or where.type == "cuda"
+    room = budget or default_budget(where) * (AT_ONCE[where.type] if whole else 1)
+    blocks = plan_blocks(matcher, images, texts, room if alone else max(1, room // workers.count()))
+    todo = [(i, run) for i in range(0, len(images), blocks.tall) for run in blocks.runs]
+
+    @lru_cache(1)
+    def row_of(i: int) -> Embeddings:
+        return images.take(slice(i, i + blocks.tall)).to(where)
+
+    def scored(job: tuple[int, tuple[int, int, int]]) -> tuple[int, np.ndarray, Tensor]:
+        i, (start, stop, width) = job
+        places = blocks.order[start:stop]
+        some = texts.take(torch.from_numpy(places))
+        some = some if matcher.depends_on_padding else trim(some, width)
+        return i, places, matcher.score(row_of(i), some.to(where)).float()
+
+    jobs = todo if quiet else track(todo, "scoring")
+    yield from map(scored, jobs) if alone else workers.spread(scored, jobs)

@@ -1,0 +1,155 @@
+"""Cosines with attended vectors, fused behind one matrix product (Triton).
+
+The products of all regions with all words are one large matrix product, written to memory a block at a time. A program
+then reads a tile of it that holds whole captions and whole pictures, and leaves one number a pair: clipping,
+normalisation, softmax, gate, dot product, the attended vector's length from a Gram matrix, cosine, aggregate. Nothing
+in between reaches memory. Two forms: words look at regions (tile: some captions of one picture), regions look at words
+(tile: some pictures of one caption).
+
+Only imported where Triton is: see `matchlight.scoring.kernels`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _lengths(x):
+    """|x| as matrix units and cosines want it: never the root of a negative."""
+    return tl.sqrt(tl.maximum(x, 0.0))
+
+
+@triton.jit
+def _clip(x, NORM: tl.constexpr):
+    if NORM == "clipped_l2norm" or NORM == "clipped":
+        x = tl.where(x > 0, x, 0.1 * x)
+    return x
+
+
+@triton.jit
+def _gate(a, count, AXIS: tl.constexpr, GATE: tl.constexpr):
+    """BFAN's hard gate on weights that sum to 1 along AXIS; a query that keeps nothing sees nothing."""
+    if GATE == "equal":
+        keep = a * count > tl.expand_dims(tl.sum(a, AXIS), AXIS)
+    else:
+        root = tl.sqrt(a)
+        keep = a * tl.expand_dims(tl.sum(root, AXIS), AXIS) > tl.expand_dims(tl.sum(a * root, AXIS), AXIS)
+    kept = tl.where(keep, a, 0.0)
+    total = tl.sum(kept, AXIS)
+    return kept / tl.expand_dims(tl.where(total > 0, total, 1.0), AXIS)
+
+
+@triton.jit
+def _softmax(x, real, AXIS: tl.constexpr):
+    """Softmax along AXIS over what is real; all padding gives all 0."""
+    x = tl.where(real, x, -1e30)
+    e = tl.where(real, tl.exp(x - tl.expand_dims(tl.max(x, AXIS), AXIS)), 0.0)
+    return e / tl.expand_dims(tl.maximum(tl.sum(e, AXIS), 1e-30), AXIS)
+
+
+@triton.jit
+def _aggregate(cos, real, lse, AGGREGATE: tl.constexpr):
+    """(A, B) cosines -> (A,): over the real ones of each row."""
+    if AGGREGATE == "max":
+        return tl.max(tl.where(real, cos, -1e30), 1)
+    if AGGREGATE == "lse":
+        x = tl.where(real, lse * cos, -1e30)
+        top = tl.max(x, 1)
+        return (top + tl.log(tl.sum(tl.exp(x - tl.expand_dims(top, 1)), 1))) / lse
+    total = tl.sum(tl.where(real, cos, 0.0), 1)
+    if AGGREGATE == "mean":
+        total = total / tl.maximum(tl.sum(real.to(tl.float32), 1), 1.0)
+    return total
+
+
+@triton.jit
+def _regions_real(real, picture, r, inside, R: tl.constexpr, MASKED: tl.constexpr):
+    if MASKED:
+        return inside & (tl.load(real + picture * R + r, mask=inside, other=0) != 0)
+    return inside
+
+
+@triton.jit
+def word_attention(
+    seen, word_real, region_real, temperature,
+    C: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr,
+):  # fmt: skip
+    """(C captions x L words, RP regions) products -> weights of the regions for each word."""
+    x = _clip(seen, NORM)
+    if NORM == "clipped_l2norm" or NORM == "l2norm":
+        cube = tl.reshape(x, (C, L, RP))
+        size = tl.sqrt(tl.sum(cube * cube, 1)) + 1e-8  # over the words of each caption
+        x = tl.reshape(cube / tl.expand_dims(size, 1), (C * L, RP))
+    a = _softmax(temperature * x, region_real[None, :] & word_real[:, None], 1)
+    if GATE != "none":
+        a = _gate(a, tl.sum(region_real.to(tl.float32), 0), 1, GATE)
+    return a
+
+
+# Numbers that change from block to block are not worth a compilation each.
+@triton.jit(do_not_specialize=["inside", "columns"], do_not_specialize_on_alignment=["size", "out"])
+def words_look(
+    s, gram, real, size, captions, starts, counts, out,
+    inside, wide, columns, temperature, lse,
+    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, C: tl.constexpr,
+    NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """One picture, C captions of at most L words. s (words, pictures * R), gram (pictures, R, R), out (pictures, T)."""
+    picture = tl.program_id(0)
+    row = tl.arange(0, C * L)
+    slot = tl.program_id(1) * C + row // L
+    caption = tl.load(captions + slot, mask=slot < inside, other=0)
+    word = tl.load(starts + caption) + row % L
+    word_real = (slot < inside) & (row % L < tl.load(counts + caption))
+    r = tl.arange(0, RP)
+    region_real = _regions_real(real, picture, r, r < R, R, MASKED)
+    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
+    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
+    a = word_attention(seen, word_real, region_real, temperature, C, L, RP, NORM, GATE)
+    corner = (r[:, None] < R) & (r[None, :] < R)
+    g = tl.load(gram + picture * R * R + r[:, None] * R + r[None, :], mask=corner, other=0.0)
+    length = _lengths(tl.sum(tl.dot(a, g, input_precision=DOT) * a, 1))
+    own = tl.load(size + word, mask=word_real, other=1.0)
+    cos = tl.sum(a * seen, 1) / tl.maximum(length * own, 1e-8)
+    score = _aggregate(tl.reshape(cos, (C, L)), tl.reshape(word_real, (C, L)), lse, AGGREGATE)
+    slot = tl.program_id(1) * C + tl.arange(0, C)
+    column = tl.load(captions + slot, mask=slot < inside, other=0)
+    tl.store(out + picture.to(tl.int64) * columns + column, score, mask=slot < inside)
+
+
+@triton.jit(do_not_specialize=["pictures", "columns"], do_not_specialize_on_alignment=["size", "out"])
+def regions_look(
+    s, gram, real, size, captions, starts, counts, out,
+    pictures, wide, columns, temperature, lse,
+    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, P: tl.constexpr,
+    NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """One caption of at most L words, P pictures. gram (captions of this bucket, L, L); size of the regions."""
+    slot = tl.program_id(1)
+    caption = tl.load(captions + slot)
+    count = tl.load(counts + caption)
+    col = tl.arange(0, P * RP)
+    picture, r = tl.program_id(0) * P + col // RP, col % RP
+    region_real = _regions_real(real, picture, r, (r < R) & (picture < pictures), R, MASKED)
+    line = tl.arange(0, L)
+    word_real = line < count
+    word = tl.load(starts + caption) + line
+    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
+    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
+    x = _clip(seen, NORM)
+    if NORM == "clipped_l2norm" or NORM == "l2norm":
+        cube = tl.reshape(x, (L, P, RP))
+        norm = tl.sqrt(tl.sum(cube * cube, 2)) + 1e-8  # over the regions of each picture
+        x = tl.reshape(cube / tl.expand_dims(norm, 2), (L, P * RP))
+    a = _softmax(temperature * x, word_real[:, None] & region_real[None, :], 0)
+    if GATE != "none":
+        a = _gate(a, count.to(tl.float32), 0, GATE)
+    g = tl.load(gram + slot.to(tl.int64) * L * L + line[:, None] * L + line[None, :])
+    length = _lengths(tl.sum(tl.dot(g, a, input_precision=DOT) * a, 0))
+    own = tl.load(size + picture * R + r, mask=region_real, other=1.0)
+    cos = tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8)
+    score = _aggregate(tl.reshape(cos, (P, RP)), tl.reshape(region_real, (P, RP)), lse, AGGREGATE)
+    row = tl.program_id(0) * P + tl.arange(0, P)
+    tl.store(out + row.to(tl.int64) * columns + caption, score, mask=row < pictures)

@@ -1,0 +1,145 @@
+"""Scores by the kernels of `attended`: products a block at a time, then one launch a bucket of caption lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
+from matchlight.scoring.kernels.plain import check
+from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan, product
+
+ROWS, WARPS = 64, 4  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+BUDGET = 2 << 30
+
+
+def power(count: int, least: int = SMALLEST) -> int:
+    """The power of two that holds so many."""
+    return max(least, 1 << (count - 1).bit_length())
+
+
+def fits(regions: int, longest: int) -> bool:
+    """Whether a tile of whole pictures and captions can be held in registers."""
+    return 0 < regions <= LARGEST and 0 < longest <= LARGEST
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Captions of one block that share a padded length, as a launch wants them."""
+
+    length: int
+    captions: Tensor  # (K,) int32 places in the block, on the device
+    gram: Tensor | None = None  # (K, L, L), where regions look at words
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of captions on the device: where each begins, how long it is, and its buckets."""
+
+    starts: Tensor
+    counts: Tensor
+    buckets: list[Bucket]
+
+
+def dealt(part: Packed, direction: str) -> Block:
+    """One block's captions by bucket."""
+    device = part.words.device
+    lists = []
+    for length, inside in buckets(part.lengths):
+        gram = _word_grams(part, inside, length) if direction == "i2t" else None
+        lists.append(Bucket(length, inside.int().to(device), gram))
+    return Block(part.offsets[:-1].int().to(device), part.lengths.int().to(device), lists)
+
+
+def _word_grams(part: Packed, inside: Tensor, length: int, at_once: int = 1024) -> Tensor:
+    """(K, L, L) Gram matrices of captions padded with zeros."""
+    place = torch.arange(length)[None]
+    out = part.words.new_empty(len(inside), length, length, dtype=torch.float32)
+    for k in range(0, len(inside), at_once):
+        some = inside[k : k + at_once]
+        real = place < part.lengths[some][:, None]
+        source = torch.where(real, part.offsets[some][:, None] + place, 0).to(part.words.device)
+        out[k : k + at_once] = grams(part.words[source] * real.to(part.words.device)[..., None])
+    return out
+
+
+def attended_scores(
+    regions: Tensor,
+    region_mask: Tensor | None,
+    words: Tensor,
+    offsets: Tensor,
+    *,
+    direction: str = "t2i",
+    temperature: float,
+    norm: str = "clipped_l2norm",
+    aggregate: str = "mean",
+    lse: float = 6.0,
+    gate: str = "none",
+    precision: str = "tf32",
+    budget: int = BUDGET,
+) -> Tensor:
+    """(I, T) float32 scores; `kernels.attended_scores` says what the arguments are."""
+    check(direction=direction, norm=norm, aggregate=aggregate, gate=gate)
+    count, size = regions.shape[:2]
+    texts = Packed(words, offsets)
+    left, right = as_operand(words, precision), as_operand(regions.flatten(0, 1), precision)
+    out = torch.empty(count, len(texts), device=regions.device, dtype=torch.float32)
+    sides = _Sides(regions, region_mask, words, direction)
+    options = {"NORM": norm, "AGGREGATE": aggregate, "GATE": gate, "DOT": "tf32x3" if precision == "fp32" else "tf32"}
+    for first, last, tall in plan(texts, pictures=count, regions=size, budget=budget):
+        block = dealt(texts.block(first, last), direction)
+        begin, end = int(offsets[first]), int(offsets[last])
+        for i in range(0, count, tall):
+            s = product(left[begin:end], right[i * size : (i + tall) * size], precision)
+            sides.launch(s, i, begin, block, out[i : i + tall, first:last], temperature, lse, options)
+            del s  # the next block takes its place
+    return out
+
+
+class _Sides:
+    """What every launch of one call shares: Gram matrices, lengths of the vectors that ask, which regions are real."""
+
+    def __init__(self, regions: Tensor, mask: Tensor | None, words: Tensor, direction: str):
+        self.direction = direction
+        self.regions = regions.shape[1]
+        self.gram = grams(regions) if direction == "t2i" else regions
+        self.real = None if mask is None else mask.to(torch.int8).contiguous()
+        asking = words if direction == "t2i" else regions.flatten(0, 1)
+        self.size = torch.linalg.vector_norm(asking.float(), dim=-1)
+
+    def launch(
+        self,
+        s: Tensor,
+        picture: int,
+        word: int,
+        block: Block,
+        out: Tensor,
+        temperature: float,
+        lse: float,
+        options: dict[str, str],
+    ) -> None:
+        """Score the pictures and captions of one block of products into `out`, a window of the whole matrix."""
+        from matchlight.scoring.kernels import attended
+
+        size, tall = self.regions, len(out)
+        wide = power(size)
+        mask = None if self.real is None else self.real[picture : picture + tall]
+        common = {"R": size, "RP": wide, "MASKED": mask is not None, "num_warps": WARPS, **options}
+        lengths = self.size[word:] if self.direction == "t2i" else self.size[picture * size :]
+        for bucket in block.buckets:
+            many, inside = max(1, ROWS // bucket.length), len(bucket.captions)
+            shared = (s if mask is None else mask, lengths, bucket.captions, block.starts, block.counts, out)
+            numbers = (s.stride(0), out.stride(0), temperature, lse)
+            if bucket.gram is None:
+                grid, gram = (tall, -(-inside // many)), self.gram[picture : picture + tall]
+                attended.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
+            else:
+                grid = (-(-tall // many), inside)
+                attended.regions_look[grid](s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common)
+
+
+def half(precision: str) -> torch.dtype:
+    """The type of short numbers for a precision that has one."""
+    return HALVES.get(precision, torch.float32)

@@ -1,0 +1,121 @@
+"""Weights and training states: tensors and plain values in one safetensors file, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from matchlight.core import BadInput
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU that later steps cannot change and that shares memory with nothing."""
+    copy = tensor.detach().cpu().contiguous()
+    return copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+    """One safetensors file, flushed to the disk before it takes the place of the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, str(draft), metadata=metadata)
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except SafetensorError as problem:  # a full disk, most likely: safetensors has no OSError
+        raise BadInput(f"{path}: cannot be written: {problem}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None) -> None:
+    """A state dict as safetensors, atomically."""
+    whole = {name: _own(value) for name, value in state.items()}
+    (by.do if by else _now)(lambda: _write(path, whole))
+
+
+def _now(job: Callable[[], None]) -> None:
+    job()
+
+
+class Writer:
+    """Writes in the order asked for, behind the back of a training loop; `flush` waits and raises what went wrong."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[None] | None = None
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Queue a job; at most one waits behind the one under way, so that copies never pile up."""
+        waiting, self._last = self._last, self._pool.submit(job)
+        if waiting is not None:
+            waiting.result()
+
+    def flush(self) -> None:
+        """Everything asked for is on the disk."""
+        if self._last is not None:
+            self._last.result()
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """A state dict from safetensors."""
+    try:
+        return load_file(str(path))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; a run that finished an epoch has one") from None
+    except SafetensorError as problem:
+        raise BadInput(f"{path}: not a readable safetensors file: {problem}") from None
+
+
+def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Plain values as JSON, tensors and arrays by number: no pickle is needed to keep an optimiser."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        key = str(len(tensors))
+        tensor = torch.as_tensor(value)
+        tensors[key] = _own(tensor)
+        return {"tensor": key, "numpy": isinstance(value, np.ndarray)}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(k, tensors), _pack(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list": [_pack(v, tensors) for v in value], "tuple": isinstance(value, tuple)}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        tensor = tensors[value["tensor"]]
+        return tensor.numpy() if value["numpy"] else tensor
+    if "dict" in value:
+        return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["dict"]}
+    items = [_unpack(v, tensors) for v in value["list"]]
+    return tuple(items) if value["tuple"] else items
+
+
+def save_tree(path: Path, tree: dict[str, Any], *, by: Writer | None = None) -> None:
+    """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically."""
+    tensors: dict[str, torch.Tensor] = {}
+    shape = json.dumps(_pack(tree, tensors))
+    (by.do if by else _now)(lambda: _write(path, tensors or {"empty": torch.zeros(0)}, {"tree": shape}))
+
+
+def load_tree(path: Path) -> dict[str, Any]:
+    """What `save_tree` wrote."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            shape = json.loads((file.metadata() or {})["tree"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+        return _unpack(shape, tensors)
+    except (SafetensorError, KeyError, json.JSONDecodeError) as problem:
+        raise BadInput(f"{path}: not a readable checkpoint: {problem}") from None

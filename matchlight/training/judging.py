@@ -1,0 +1,112 @@
+"""What a network in training thinks of every training pair: one pass in evaluation mode, nothing learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from matchlight.core import IMAGE, TEXT, Batch, Embeddings, Matcher
+from matchlight.inputs.batches import ahead, collate, plan, seeded
+from matchlight.parts.objectives import contrast, log_probabilities
+from matchlight.training.network import score_batch, whole_batch
+
+Measure = Callable[[Tensor, dict[str, Embeddings], Batch], dict[str, Tensor]]
+POOL = 128  # manufactured partners in all: read once a pass, one for each pair
+SALT = 4242
+
+
+@torch.no_grad()
+def scored(run: Any, matcher: Matcher, batch: Batch) -> tuple[Tensor, dict[str, Embeddings], Batch]:
+    """The matrix of a batch, its embeddings and the batch of all processes; the matcher must be in eval mode."""
+    with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
+        embeddings, batch = whole_batch(matcher, batch)
+        matrix = score_batch(matcher, embeddings, batch, matrix=True).matrix
+    assert matrix is not None
+    return matrix, embeddings, batch
+
+
+def over_rows(run: Any, matcher: Matcher, measure: Measure, *, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """`measure` on every training row, in shuffled batches; by row of the whole table, NaN where it is no training row.
+
+    `draw` names the shuffle: the same numbers give the same batches.
+    """
+    batches = plan(run.rows, run.recipe.batch, seeded(run.seed, SALT, *draw), even=run.table.pixels)
+    found: dict[str, list[Tensor]] = {}
+    rows = []
+    was = matcher.training
+    matcher.eval()
+    for batch in ahead(lambda k: collate(run.table, batches[k], repeat=run.repeat), range(len(batches))):
+        matrix, embeddings, whole = scored(run, matcher, batch.to(run.device))
+        rows.append(whole.row)
+        for name, value in measure(matrix, embeddings, whole).items():
+            found.setdefault(name, []).append(value)
+    matcher.train(was)
+    places = torch.cat(rows).cpu().numpy()
+    return {name: _by_row(len(run.pairs), places, torch.cat(parts)) for name, parts in found.items()}
+
+
+def _by_row(size: int, places: np.ndarray, values: Tensor) -> np.ndarray:
+    out = np.full(size, np.nan)
+    out[places] = values.double().cpu().numpy()
+    return out
+
+
+class Strangers:
+    """A fixed wrong caption and a fixed wrong picture for every row: what a mismatched pair scores, measured."""
+
+    def __init__(self, run: Any, matcher: Matcher):
+        draw = seeded(run.seed, SALT)
+        rows = draw.choice(run.rows, min(POOL, len(run.rows)), replace=False)
+        owner = run.pairs.picture[rows].astype(np.int64)
+        self.owner, self.step = (torch.from_numpy(part).to(run.device) for part in (owner, steps_to_another(owner)))
+        self.matcher, self.count = matcher, len(rows)
+        matcher.eval()
+        with torch.no_grad(), torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
+            self.texts = matcher.embed(TEXT, run.table.items(TEXT, rows).to(run.device))
+            self.images = matcher.embed(IMAGE, run.table.items(IMAGE, run.pairs.picture[rows]).to(run.device))
+        self.bf16 = run.precision == "bf16"
+
+    def of(self, batch: Batch) -> Tensor:
+        """(P,) the place in the pool of each row's stranger: always the same one, never a sibling.
+
+        Where the pool has one picture only there is no stranger: the row then meets a caption of its own picture, its
+        wrong double scores like a right pair, and nothing can be told apart.
+        """
+        own = batch.sides[IMAGE].id[batch.positive[:, 0]]
+        first = (batch.row * 7919) % self.count
+        return torch.where(self.owner[first] == own, (first + self.step[first]) % self.count, first)
+
+    def scores(self, embeddings: dict[str, Embeddings], batch: Batch) -> tuple[Tensor, Tensor]:
+        """(P,) each pair's picture with its wrong caption, and its caption with its wrong picture."""
+        place, link = self.of(batch), batch.positive
+        with torch.autocast(self.owner.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            texts = self.matcher.score_pairs(embeddings[IMAGE].take(link[:, 0]), self.texts.take(place))
+            images = self.matcher.score_pairs(self.images.take(place), embeddings[TEXT].take(link[:, 1]))
+        return texts.float(), images.float()
+
+
+def steps_to_another(owner: np.ndarray) -> np.ndarray:
+    """(n,) from each place, how far on the next one of another owner is, round and round; 0 where there is none."""
+    places = np.arange(len(owner))
+    return (owner[(places[:, None] + places) % len(owner)] != owner[:, None]).argmax(1)
+
+
+@torch.no_grad()
+def fits(run: Any, matcher: Matcher, *, draw: tuple[int, ...], temperature: float = 0.05) -> dict[str, np.ndarray]:
+    """Per row: `loss` (-log probability of the pair in its batch) and `null`, that of its manufactured mismatch."""
+    strangers = Strangers(run, matcher)
+
+    def measure(matrix: Tensor, embeddings: dict[str, Embeddings], batch: Batch) -> dict[str, Tensor]:
+        c = contrast(matrix.float(), batch)
+        sure = log_probabilities(c, temperature)
+        null = []
+        for (score, ok), wrong in zip(c.directions().values(), strangers.scores(embeddings, batch), strict=True):
+            rest = torch.logsumexp((score / temperature).masked_fill(~ok, -torch.inf), 1)
+            null.append(torch.logaddexp(wrong / temperature, rest) - wrong / temperature)  # the own partner left out
+        return {"loss": -(sure["i2t"][0] + sure["t2i"][0]) / 2, "null": (null[0] + null[1]) / 2}
+
+    return over_rows(run, matcher, measure, draw=draw)

@@ -1,0 +1,336 @@
+"""Run the epochs of a recipe: step, log, validate, keep the best, and be able to stop dead and go on at the same step.
+
+Nothing here depends on what ran before: the order of rows and every random draw follow from (seed, epoch, phase, step),
+so a run that was killed and resumed ends with the same weights, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchlight import devices, files
+from matchlight.console import progress, say
+from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
+from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
+from matchlight.inputs.prepare import Inputs
+from matchlight.measuring.protocols import evaluate_scores
+from matchlight.parts.objectives import evidence
+from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.encode import encode_both, predicted
+from matchlight.training import checkpoints
+from matchlight.training.network import OBJECTIVE, Network, objectives_of, score_batch, whole_batch
+
+MOST_VALIDATION = 1000  # pictures: enough to choose by, cheap enough to do every epoch
+HELD_OUT = 0.04  # share of the training pictures that select="noisy" keeps aside
+
+
+class Trainer:
+    """Trains one recipe on one table into one folder. Strategies and hooks see it as `run`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        inputs: Inputs,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        precision: str = "fp32",
+        save_minutes: float = 2.0,
+        board: bool = False,
+    ):
+        self.folder, self.recipe, self.inputs = folder, recipe, inputs
+        self.table, self.pairs = inputs.table, inputs.table.pairs
+        self.seed, self.device, self.precision = seed, torch.device(device), precision
+        self.save_minutes = save_minutes
+        self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
+        self.rows, self.held = self._divide()
+        names = recipe.strategy.networks
+        self.networks = {
+            name: Network(recipe, seed=seed + 1000 * k, device=self.device, name=name) for k, name in enumerate(names)
+        }
+        self.epoch = self.phase = self.step = self.total_steps = 0
+        self.phases = 1
+        self.resumed_from: int | None = None
+        self.losses: list[torch.Tensor] = []
+        self.seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # (rows, evidence) of the epoch under way
+        self.history: list[np.ndarray] = []  # evidence of the epochs done
+        self.log: list[dict[str, Any]] = []
+        self.best: dict[str, Any] = {"value": float("-inf"), "epoch": -1, "report": None}
+        self.waited = 0
+        self.saved_at, self.save_cost = time.monotonic(), 0.0  # small models are saved often, large ones seldom
+        self.writer = checkpoints.Writer()
+        self.board_of = _board() if board and self.chief else None
+        self.board: Any = None
+
+    @property
+    def chief(self) -> bool:
+        """The process that writes files and talks."""
+        return devices.rank() == 0
+
+    def _divide(self) -> tuple[np.ndarray, np.ndarray]:
+        """Training rows, and rows to choose by: the val split, or training pictures held out as noisy as they are."""
+        rows = self.table.rows("train")
+        held = self.table.rows("val") if "val" in self.pairs.split_names else rows[:0]
+        if self.recipe.select == "noisy" and len(rows):
+            pictures = np.unique(self.pairs.picture[rows])
+            aside = seeded(self.seed, 77).choice(pictures, max(1, round(HELD_OUT * len(pictures))), replace=False)
+            out = np.isin(self.pairs.picture[rows], aside)
+            rows, held = rows[~out], rows[out]
+        if len(rows) < fewest():
+            found = f"the train split has {len(rows)} usable pairs{' after holding some out' if len(held) else ''}"
+            raise BadInput(f"{self.pairs.root}: {found}; training needs at least {fewest()}")
+        first = np.unique(self.pairs.picture[held])[:MOST_VALIDATION]
+        return rows, held[np.isin(self.pairs.picture[held], first)]
+
+    # ---- the loop ----
+
+    def fit(self) -> None:
+        """All epochs that are left, then what a run leaves behind."""
+        if self.board_of is not None:
+            self.board = self.board_of(str(self.folder / "tensorboard"))
+        try:
+            with progress() as self.bar:
+                self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
+                while self.epoch < self.recipe.epochs and not self._patience_spent():
+                    self._epoch()
+            if self.recipe.finish:
+                self.recipe.finish(self)
+        finally:
+            self.writer.flush()  # also after Ctrl-C: what was saved is on the disk
+        self._leave()
+
+    def _patience_spent(self) -> bool:
+        return bool(self.recipe.patience) and self.waited >= self.recipe.patience
+
+    def _epoch(self) -> None:
+        began = time.monotonic()
+        phases = self.recipe.strategy.phases(self, self.epoch)
+        self.phases = len(phases)
+        while self.phase < len(phases):
+            self._pass(phases[self.phase])
+            self.phase, self.step = self.phase + 1, 0
+        self._close_epoch(phases[-1].name, time.monotonic() - began)
+
+    def _pass(self, phase: Phase) -> None:
+        rng = seeded(self.seed, self.epoch, self.phase)
+        batches = phase.order(rng) if phase.order else plan(phase.rows, self.recipe.batch, rng, even=self.table.pixels)
+        network = self.networks[phase.network]
+        network.matcher.train()
+
+        def make(step: int) -> Batch:
+            chance = seeded(self.seed, self.epoch, self.phase, step)
+            more = phase.companions(batches[step], chance) if phase.companions else None
+            whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
+            return whole.to(self.device)  # here, where nothing waits for the copies
+
+        for batch in ahead(make, range(self.step, len(batches))):
+            self._step(network, phase, batch, len(batches))
+            self.step += 1
+            self.total_steps += 1
+            self.bar.update(self.task, completed=self.epoch + (self.phase + self.step / len(batches)) / self.phases)
+            if time.monotonic() - self.saved_at > min(60 * self.save_minutes, max(1.0, 100 * self.save_cost)):
+                self.save()
+
+    def _draw(self, rank: int) -> int:
+        """The seed of everything random inside this step, for one process."""
+        numbers = (self.seed & 0xFFFFFFFF, self.epoch, self.phase, self.step, rank)
+        return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+    def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
+        torch.manual_seed(self._draw(devices.rank()))
+        network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
+        if self.recipe.before_step:  # sees the items as they are, before anything is dropped or cropped
+            batch = self.recipe.before_step(self, phase, batch)
+            network.matcher.train()
+        batch = self._augmented(batch)
+        objective = phase.objective or network.objective
+        objective.train()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+            embeddings, batch = whole_batch(network.matcher, batch)
+            scores = score_batch(network.matcher, embeddings, batch, matrix=objective.needs_matrix)
+        loss = objective.total(objective(scores, embeddings, batch))
+        scale = phase.weight(self.step, steps) if phase.weight else 1.0
+        network.step(loss * scale)
+        self.losses.append(loss.detach())
+        if scores.matrix is not None:
+            self.seen.append((batch.row, evidence(scores.matrix, batch)))
+
+    def _augmented(self, batch: Batch) -> Batch:
+        if self.recipe.augment is None:
+            return batch
+        draw = self._draw(0)  # by item, not by process: two processes change a picture as one would
+        sides = {side: self.recipe.augment(side, items, draw) for side, items in batch.sides.items()}
+        return Batch(sides, batch.links, batch.row, batch.extra, batch.core)
+
+    # ---- the end of an epoch ----
+
+    def _close_epoch(self, phase: str, seconds: float) -> None:
+        loss = float(torch.stack(self.losses).float().mean()) if self.losses else float("nan")
+        if not np.isfinite(loss):
+            raise self._diverged(f"a loss of {loss}")
+        self._remember_evidence()
+        report = self._validate() if self._validates() else None
+        line: dict[str, Any] = {"epoch": self.epoch, "phase": phase, "loss": loss, "seconds": round(seconds, 3)}
+        line["val"] = report
+        if self.resumed_from is not None:
+            line["resumed_from_step"] = self.resumed_from
+            self.resumed_from = None
+        self.log.append(line)
+        self._show(line)
+        self.losses, self.seen = [], []
+        self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
+        self.save()
+        if self.chief:
+            self._write_log()
+
+    def _validates(self) -> bool:
+        last = self.epoch + 1 == self.recipe.epochs
+        return last or (self.epoch + 1) % self.recipe.validate_every == 0
+
+    def _remember_evidence(self) -> None:
+        """This epoch's evidence by row of the whole table, the mean of what its networks saw; NaN where none did."""
+        total, times = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
+        if (found := self._evidence_so_far()) is not None:
+            rows = found[0].cpu().numpy()
+            np.add.at(total, rows, found[1].cpu().numpy())
+            np.add.at(times, rows, 1)
+        mean = np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
+        self.history.append(np.clip(mean, None, np.finfo(np.float16).max).astype(np.float16))
+
+    def result(self) -> Matcher:
+        """The model as the strategy would hand it over now."""
+        return self.recipe.strategy.result(self)
+
+    def _validate(self) -> dict[str, Any] | None:
+        """Judge the model on held rows; keep it if it is the best so far (or if the last one is wanted)."""
+        matcher = self.result()
+        report = devices.broadcast(self._measure(matcher) if self.chief and len(self.held) else None)
+        value = self._value(report)
+        if self.recipe.select == "last" or report is None or value > self.best["value"]:
+            self.best = {"value": value, "epoch": self.epoch, "report": report}
+            self.waited = 0
+            if self.chief:
+                checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict(), by=self.writer)
+                if learnt := objectives_of(self.networks):
+                    checkpoints.save_weights(self.folder / OBJECTIVE, learnt, by=self.writer)
+        else:
+            self.waited += 1
+        return report
+
+    def _measure(self, matcher: Matcher) -> dict[str, Any]:
+        pictures = np.unique(self.pairs.picture[self.held])
+        images, texts = encode_both(matcher.eval(), self.table, pictures, self.held)
+        scores = score_all(matcher, images, texts)
+        if not np.isfinite(scores).all():
+            raise self._diverged("scores that are no numbers")
+        named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
+        held = self.pairs.select(pictures, self.held)
+        return evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None)
+
+    def _diverged(self, how: str) -> BadInput:
+        kept = f"{self.folder} keeps the last good state"
+        return BadInput(f"epoch {self.epoch + 1} ended in {how}; a smaller rate= usually helps. {kept}")
+
+    def _value(self, report: dict[str, Any] | None) -> float:
+        if report is None:
+            return float("-inf")
+        return float(report["rsum"] if self.recipe.protocol == "recall" else report["map"]["mean"])
+
+    def _show(self, line: dict[str, Any]) -> None:
+        if not self.chief:
+            return
+        value = self._value(line["val"])
+        judged = (
+            "" if line["val"] is None else f"  val {'rsum' if self.recipe.protocol == 'recall' else 'map'} {value:.4g}"
+        )
+        say(f"epoch {line['epoch'] + 1}/{self.recipe.epochs}  loss {line['loss']:.4g}{judged}  {line['seconds']:.1f} s")
+        if self.board is not None:
+            self.board.add_scalar("loss", line["loss"], line["epoch"])
+            if line["val"] is not None:
+                self.board.add_scalar("val", value, line["epoch"])
+
+    # ---- stopping and going on ----
+
+    def save(self) -> None:
+        """Everything needed to go on from this very step, in one file that is replaced whole."""
+        began = time.monotonic()
+        if self.chief and self._healthy():
+            self._save()
+        self.saved_at = time.monotonic()
+        self.save_cost = self.saved_at - began
+
+    def _healthy(self) -> bool:
+        """A state that is lost already must not take the place of the last good one."""
+        return not self.losses or bool(torch.stack(self.losses).isfinite().all())
+
+    def _save(self) -> None:
+        place = {"epoch": self.epoch, "phase": self.phase, "step": self.step, "total_steps": self.total_steps}
+        checkpoints.save_tree(
+            self.folder / "state" / "latest.safetensors",
+            {
+                "place": place,
+                "networks": {name: network.state_dict() for name, network in self.networks.items()},
+                "strategy": self.recipe.strategy.state_dict(),
+                "losses": torch.stack(self.losses) if self.losses else None,
+                "seen": self._evidence_so_far(),
+                "history": list(self.history),
+                "log": self.log,
+                "best": self.best,
+                "waited": self.waited,
+            },
+            by=self.writer,
+        )
+
+    def _evidence_so_far(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        rows, values = [rows for rows, _ in self.seen], [value for _, value in self.seen]
+        return (torch.cat(rows), torch.cat(values)) if self.seen else None
+
+    def _write_log(self) -> None:
+        files.write_text(self.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
+        if self.history:
+            files.write_array(self.folder / "evidence.npy", np.stack(self.history))
+
+    def resume(self) -> bool:
+        """Take back the last saved state; False where there is none."""
+        path = self.folder / "state" / "latest.safetensors"
+        if not path.exists():
+            return False
+        state = checkpoints.load_tree(path)
+        for name, value in state["place"].items():
+            setattr(self, name, value)
+        for name, network in self.networks.items():
+            network.load_state_dict(state["networks"][name])
+        self.recipe.strategy.load_state_dict(state["strategy"])
+        self.losses = [] if state["losses"] is None else list(state["losses"].to(self.device))
+        self.seen = [] if state["seen"] is None else [tuple(part.to(self.device) for part in state["seen"])]
+        self.history, self.log = list(state["history"]), list(state["log"])
+        self.best, self.waited = state["best"], state["waited"]
+        self.resumed_from = self.total_steps
+        return True
+
+    def _leave(self) -> None:
+        """The files of a finished run."""
+        if self.chief:
+            if self.resumed_from is not None and self.log:  # killed after the last epoch: nothing was left to log
+                self.log[-1]["resumed_from_step"] = self.resumed_from
+            self._write_log()
+            chosen = {"epoch": self.best["epoch"], "select": self.recipe.select, "val": self.best["report"]}
+            files.write_json(self.folder / "metrics.json", chosen)
+        if self.board is not None:
+            self.board.close()
+        devices.barrier()
+
+
+def _board() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
+    return SummaryWriter

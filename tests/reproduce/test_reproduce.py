@@ -1,0 +1,556 @@
+"""Exhibits on tiny data: each writes its files, and its numbers are what a direct computation gives."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import matchlight as ml
+from matchlight.cli import main
+from matchlight.core import BadInput
+from matchlight.data import formats
+from matchlight.data.noise import Truth, mismatch
+from matchlight.measuring.metrics import auroc
+from matchlight.pairs import Labels, Pairs
+from matchlight.reproduce import EXHIBITS, examples, failures, layouts, ncr_figures, ncr_runs, reproduce, style, work
+from matchlight.reproduce.mrl_maps import centres_of
+from matchlight.reproduce.numbers import as_csv, as_markdown, plain
+from matchlight.training.division import gaussians, looks_clean
+from tests.tiny import Arrays, tiny_pairs
+
+SMALL: dict[str, Any] = {"preset": "small", "epochs": 2, "dim": 16, "hidden": 8, "batch": 8, "rate": 2e-3}
+SHARING = SMALL | {"depth": 1, "heads": 2, "word_dim": 8, "objects": 8}
+WORDS: dict[str, Any] = {name: value for name, value in SMALL.items() if name != "hidden"} | {"word_dim": 8}
+PAIRED = WORDS | {"scorer": "vse++", "warm": 1}
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, str]]:
+    with open(out / f"{name}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_files(out: Path, name: str) -> dict[str, Any]:
+    """All files of an exhibit are there and can be read; gives the JSON."""
+    told: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    assert set(told["files"]) == {f"{name}.{kind}" for kind in ("csv", "json", "png", "svg", "md")}
+    with Image.open(out / f"{name}.png") as picture:
+        picture.load()
+        assert picture.width >= 600
+    assert "svg" in ET.parse(out / f"{name}.svg").getroot().tag
+    assert all((out / file).is_file() for file in told["files"]) and not list(out.glob(".*.tmp*"))
+    return told
+
+
+def runs_of(out: Path, method: str) -> list[ml.Run]:
+    return [ml.Run.load(folder) for folder in sorted((out / "runs").glob(f"{method}-seed*"))]
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in EXHIBITS)
+    assert main(["reproduce", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in listed] == list(EXHIBITS) and all(one["paper"] and one["shows"] for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["mrl-prr"], "did you mean 'mrl-pr'"),
+        (["mrl-pr", "--truth", "x.json"], "takes no option 'truth'"),
+        (["mrl-pr", "epchs=2"], "did you mean 'epochs'"),
+        (["mrl-clusters", "--seeds", "2"], "shows one run"),
+        (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files"),
+        (["aoq-ranks", "--scores", "none.npy"], "none.npy"),
+        (["ncr-losses", "--run", "nowhere"], "not a run folder"),
+        (["ncr-losses", "--truth", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_a_slip_is_one_clear_line(
+    words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = formats.write(tiny_pairs(), tmp_path / "data.npz", to="npz")
+    assert main(["reproduce", *words, "--data", str(data), "-o", str(tmp_path / "out")]) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert len(told) == 1 and hint in told[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_and_folder_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "mrl-pr", "-o", "x"]) == 2
+    assert "--data" in capsys.readouterr().err
+    assert main(["reproduce", "mrl-pr", "--data", "x"]) == 2
+    assert "-o DIR" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(BadInput, match=r"matchlight\[figures\]"):
+        reproduce("mrl-pr", tiny_pairs(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()  # told before anything is trained
+
+
+def test_data_without_labels_or_splits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has none"):
+        reproduce("mrl-pr", replace(tiny_pairs(), labels=None), tmp_path)
+    unsplit = replace(tiny_pairs(), splits=np.array(["train"] * 24))
+    with pytest.raises(BadInput, match="needs a test split"):
+        reproduce("mrl-pr", unsplit, tmp_path)
+
+
+# ---- MRL -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mrl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All exhibits of MRL at one share of noise, in one folder."""
+    out = tmp_path_factory.mktemp("mrl")
+    for name in ("mrl-pr", "mrl-convergence", "mrl-tsne", "mrl-clusters"):
+        reproduce(name, tiny_pairs(48, held=12), out, quick=True, noise=0.5, settings=SMALL, device="cpu")
+    return out
+
+
+def precision_at(order: list[int], right: set[int], recall: float) -> float:
+    """Precision where recall first reaches a level, by walking down the list."""
+    hits = 0
+    for place, item in enumerate(order, 1):
+        hits += item in right
+        if hits >= recall * len(right) - 1e-9:
+            return hits / place
+    raise AssertionError
+
+
+def test_precision_and_recall_are_those_of_a_walk_down_every_list(mrl: Path) -> None:
+    told = check_files(mrl, "mrl-pr")
+    pairs = tiny_pairs(48, held=12)
+    run = next(run for run in runs_of(mrl, "mrl") if run.info["arguments"]["loss"] == "robust")
+    scores, part = ml.evaluation.split_scores(run, pairs, "test"), pairs.subset("test")
+    assert part.labels is not None
+    fits = part.labels.image.astype(int) @ part.labels.text.T.astype(int) > 0
+    rows = [r for r in rows_of(mrl, "mrl-pr") if r["method"] == "MRL"]
+    for way, asked, right in (("i2t", scores, fits), ("t2i", scores.T, fits.T)):
+        for level in (0.05, 0.5, 1.0):
+            walks = [
+                precision_at(np.argsort(-line, kind="stable").tolist(), set(np.flatnonzero(ok)), level)
+                for line, ok in zip(asked, right, strict=True)
+                if ok.any()
+            ]
+            (found,) = [float(r["precision"]) for r in rows if r["way"] == way and float(r["recall"]) == level]
+            assert found == pytest.approx(np.mean(walks))
+    report = ml.evaluate(run, pairs, protocol="labels")["map"]
+    assert next(one for one in told["map"] if one["method"] == "MRL")["mean"] == pytest.approx(report["mean"])
+    assert told["chance"] == pytest.approx(fits.mean()) and told["noise"] == 0.5
+
+
+def test_runs_of_one_exhibit_serve_the_others(mrl: Path) -> None:
+    assert len(runs_of(mrl, "mrl")) == 2  # cross-entropy and MRL, for four exhibits
+    assert len(runs_of(mrl, "dscmr")) == 1
+
+
+def test_called_again_nothing_is_trained_and_the_bytes_are_the_same(
+    mrl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {kind: (mrl / f"mrl-pr.{kind}").read_bytes() for kind in ("csv", "json", "svg", "png")}
+    monkeypatch.setattr(work, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
+    reproduce("mrl-pr", tiny_pairs(48, held=12), mrl, quick=True, noise=0.5, settings=SMALL, device="cpu")
+    assert before == {kind: (mrl / f"mrl-pr.{kind}").read_bytes() for kind in before}
+
+
+def test_labels_that_fit_no_more_are_trained_on_and_the_clean_ones_judge(mrl: Path) -> None:
+    prints = {run.info["data"]["fingerprint"] for run in runs_of(mrl, "mrl")}
+    assert prints != {ml.runs.fingerprint(tiny_pairs(48, held=12))}
+
+
+def test_convergence_is_what_the_log_says(mrl: Path) -> None:
+    told = check_files(mrl, "mrl-convergence")
+    run = next(run for run in runs_of(mrl, "mrl") if run.info["arguments"]["loss"] == "ce")
+    log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    rows = [row for row in rows_of(mrl, "mrl-convergence") if row["method"] == "cross-entropy"]
+    assert [int(row["epoch"]) for row in rows] == [1, 2]
+    assert [float(row["loss"]) for row in rows] == pytest.approx([line["loss"] for line in log])
+    means = [line["val"]["map"]["mean"] for line in log]
+    assert [float(row["map_mean"]) for row in rows] == pytest.approx(means)
+    first = told["table"][0]
+    assert (first["best MAP"], first["last"]) == (pytest.approx(max(means)), pytest.approx(means[-1]))
+    assert first["at epoch"] == int(np.argmax(means)) + 1
+
+
+def test_every_method_and_both_inputs_have_a_map_of_all_items(mrl: Path) -> None:
+    check_files(mrl, "mrl-tsne")
+    rows = rows_of(mrl, "mrl-tsne")
+    counts = {title: sum(row["panel"] == title for row in rows) for title in {row["panel"] for row in rows}}
+    items = {"input: pictures": 12, "input: texts": 24, "MRL": 36, "cross-entropy": 36, "DSCMR": 36}
+    assert counts == items
+    assert {row["class"] for row in rows} <= set("abcd") and np.isfinite([float(row["x"]) for row in rows]).all()
+
+
+def test_clusters_know_the_nearest_centre(mrl: Path) -> None:
+    check_files(mrl, "mrl-clusters")
+    pairs, names = tiny_pairs(48, held=12), list("abcd")
+    run = next(run for run in runs_of(mrl, "mrl") if run.info["arguments"]["loss"] == "robust")
+    centres = centres_of(run, names)
+    assert np.linalg.norm(centres, axis=1) == pytest.approx(np.ones(4))
+    items = layouts.chosen_items(pairs, np.arange(4))
+    cosines = layouts.vectors_of(run, pairs, items) @ centres.T
+    rows = [row for row in rows_of(mrl, "mrl-clusters") if row["method"] == "MRL"]
+    points = [row for row in rows if row["side"] != "centre"]
+    assert [row["nearest"] for row in points] == [names[k] for k in cosines.argmax(1)]
+    assert sum(row["side"] == "centre" for row in rows) == 4
+
+
+def test_items_of_several_shown_classes_or_of_none_are_left_out() -> None:
+    hot = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 0, 1], [0, 1, 0]], dtype=bool)
+    pairs = Pairs(
+        names=list("uvwxyz"),
+        captions=[""] * 6,
+        picture=np.arange(6),
+        splits=np.array(["test"] * 6),
+        features=Arrays(np.zeros((6, 2), np.float32)),
+        text_features=np.zeros((6, 2), np.float32),
+        labels=Labels(list("abc"), hot, hot),
+    )
+    found = layouts.chosen_items(pairs, np.array([0, 1]))  # a and b are shown: v has both, x none
+    assert found.place["image"].tolist() == [0, 2, 4, 5] and found.label["text"].tolist() == [0, 1, 0, 1]
+    assert layouts.frequent(pairs, most=2).tolist() == [0, 1]
+    with pytest.raises(BadInput, match="too few"):
+        layouts.chosen_items(pairs.select(np.arange(3), np.arange(3)), np.array([0]))  # u and v have class a
+
+
+def test_seeds_are_averaged_and_shown(tmp_path: Path) -> None:
+    found = reproduce(
+        "mrl-convergence", tiny_pairs(), tmp_path, seeds=2, settings=SMALL | {"epochs": 1}, noise=0.0, device="cpu"
+    )
+    rows = [row for row in rows_of(tmp_path, "mrl-convergence") if row["method"] == "MRL"]
+    assert [row["seed"] for row in rows] == ["0", "1"]
+    mean = np.mean([float(row["map_mean"]) for row in rows])
+    assert found["table"][1]["last"] == pytest.approx(mean)
+
+
+# ---- semantic sharing ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sharing")
+    for name in ("sharing-lambda", "sharing-f1", "sharing-consistency", "sharing-failures"):
+        reproduce(name, tiny_pairs(), out, quick=True, settings=SHARING, device="cpu")
+    return out
+
+
+def test_lambda_is_the_weight_of_the_guesses_and_ndcg_the_referees(sharing: Path) -> None:
+    check_files(sharing, "sharing-lambda")
+    rows = {float(row["lambda"]): row for row in rows_of(sharing, "sharing-lambda")}
+    assert list(rows) == [0.0, 0.1, 10.0]
+    for run in runs_of(sharing, "semantic_sharing"):
+        named = run.info["arguments"]
+        if named["variant"] == "sharing" and named["mask_weight"] in (0.0, 10.0):
+            report = ml.evaluate(run, tiny_pairs(), protocol="labels")["ndcg"]
+            assert float(rows[named["mask_weight"]]["ndcg_i2t"]) == pytest.approx(report["i2t"])
+
+
+def test_lambda_on_single_vectors_is_refused(tmp_path: Path) -> None:
+    tiny = tiny_pairs()
+    flat = replace(tiny, features=Arrays(np.ones((24, 4), np.float32)), text_features=np.ones((48, 3), np.float32))
+    with pytest.raises(BadInput, match="nothing to hide"):
+        reproduce("sharing-lambda", flat, tmp_path, settings=SHARING)
+
+
+def test_f1_is_the_referees_and_the_printed_figures_stand_beside_it(sharing: Path) -> None:
+    told = check_files(sharing, "sharing-f1")
+    rows = rows_of(sharing, "sharing-f1")
+    assert len(rows) == 8
+    (run,) = runs_of(sharing, "dscmr")
+    report = ml.evaluate(run, tiny_pairs(), protocol="labels")
+    for side in ("image", "text"):
+        (row,) = [r for r in rows if r["method"] == "DSCMR" and r["side"] == side]
+        assert float(row["f1"]) == pytest.approx(report["micro_f1"][side])
+        assert float(row["f1_tuned"]) == pytest.approx(report["micro_f1_tuned"][side])
+    assert {"data": "COCO1K", "method": "sharing", "pictures": 0.692, "texts": 0.635} in told["published"]
+
+
+def test_the_log_tells_f1_of_every_epoch(sharing: Path) -> None:
+    check_files(sharing, "sharing-consistency")
+    rows = rows_of(sharing, "sharing-consistency")
+    assert [(row["method"], row["epoch"]) for row in rows] == [
+        (name, epoch) for name in ("sharing", "sharing + consistency") for epoch in ("1", "2")
+    ]
+    (run,) = [r for r in runs_of(sharing, "semantic_sharing") if r.info["arguments"]["variant"] == "consistent"]
+    kept = json.loads((run.folder / "metrics.json").read_text())["epoch"]  # the model on the disk is that epoch's
+    report = ml.evaluate(run, tiny_pairs(), "val", protocol="labels")
+    row = next(r for r in rows if r["method"] == "sharing + consistency" and int(r["epoch"]) == kept + 1)
+    assert float(row["f1_image"]) == pytest.approx(report["micro_f1"]["image"])
+    assert float(row["f1_text"]) == pytest.approx(report["micro_f1"]["text"])
+    assert float(row["ndcg_t2i"]) == pytest.approx(report["ndcg"]["t2i"])
+
+
+def four() -> Pairs:
+    """Four pictures of classes a, a, b, c with a caption each, the second of them with two."""
+    hot = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
+    picture = np.array([0, 1, 1, 2, 3])
+    return Pairs(
+        names=["p", "q", "r", "s"],
+        captions=["one", "two", "three", "=four", "five"],
+        picture=picture,
+        splits=np.array(["test"] * 4),
+        features=Arrays(np.zeros((4, 2), np.float32)),
+        labels=Labels(list("abc"), hot, hot[picture]),
+    )
+
+
+def test_the_worst_failures_come_first_and_once_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "TOP", {"image": 1, "text": 1})
+    scores = np.array(
+        [  # captions: a a a b c
+            [9, 1, 1, 1, 1],  # a, right
+            [1, 1, 1, 7, 1],  # a, but b comes first
+            [1, 1, 1, 1, 8],  # b, but c comes first, and surer
+            [1, 1, 1, 1, 5],  # c, right
+        ],
+        np.float32,
+    )
+    first, second = failures.worst(four(), scores, "image")
+    assert (first.place, second.place) == (2, 1)
+    assert (first.found[0].place, first.found[0].right, first.found[0].score) == (4, False, 8.0)
+    assert first.note == "b" and first.found[0].note == "c"
+    asked = failures.worst(four(), scores, "text")  # rows 1 and 2 (tied) are right with picture 0; 3 finds 1; 4 finds 2
+    assert [(query.place, query.found[0].place) for query in asked] == [(4, 2), (3, 1)]
+
+
+def test_failures_are_a_sheet_with_its_numbers(sharing: Path) -> None:
+    told = check_files(sharing, "sharing-failures")
+    rows = rows_of(sharing, "sharing-failures")
+    assert {row["asks"] for row in rows} == {"image", "text"}
+    pairs = tiny_pairs()
+    assert pairs.labels is not None
+    for row in rows:
+        place, found = int(row["query"]), int(row["place"])
+        image, text = (place, found) if row["asks"] == "image" else (found, place)
+        shared = bool((pairs.labels.image[image] & pairs.labels.text[text]).any())
+        assert (row["right"] == "True") == shared
+    assert [line["queries"] for line in told["table"]] == [6, 12]
+
+
+# ---- NCR -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ncr(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ncr")
+    for name in ("ncr-losses", "ncr-labels", "ncr-examples"):
+        reproduce(name, tiny_pairs(), out, settings=PAIRED | {"epochs": 3}, noise=0.5, device="cpu")
+    return out
+
+
+def test_the_mixture_drawn_is_the_one_that_divided(ncr: Path) -> None:
+    told = check_files(ncr, "ncr-losses")
+    (run,) = runs_of(ncr, "ncr")
+    arrays = dict(np.load(run.folder / "division.npz"))
+    rows = rows_of(ncr, "ncr-losses")
+    train = tiny_pairs().rows("train")
+    assert [int(row["row"]) for row in rows] == train.tolist()
+    for name in "AB":
+        kept = arrays[f"clean_{name}"][train]
+        assert [float(row[f"clean_{name}"]) for row in rows] == pytest.approx(kept.tolist())
+        found = ncr_runs.division(work.Work("x", tiny_pairs(), ncr), run=run.folder, truth=None, noise=0)
+        assert gaussians(found.losses[name], seed=found.seed) == pytest.approx(kept)
+        assert [part["mean"] for part in told["mixtures"][name]] == sorted(p["mean"] for p in told["mixtures"][name])
+        assert sum(part["share"] for part in told["mixtures"][name]) == pytest.approx(1)
+
+
+def test_the_truth_colours_and_measures_the_division(ncr: Path) -> None:
+    told = json.loads((ncr / "ncr-losses.json").read_text())
+    (run,) = runs_of(ncr, "ncr")
+    truth = Truth.load(run.folder / "truth.json")
+    train = tiny_pairs().rows("train")
+    clean = truth.clean(train)
+    assert [row["truth"] for row in rows_of(ncr, "ncr-losses")] == ["clean" if ok else "noisy" for ok in clean]
+    assert (~clean).sum() == round(0.5 * len(train))
+    sure = np.load(run.folder / "division.npz")["clean_A"][train]
+    assert told["table"][0]["AUROC"] == pytest.approx(auroc(sure, clean))
+    assert told["table"][0]["called clean"] == pytest.approx((sure > 0.5).mean())
+
+
+def test_a_run_that_is_named_is_only_looked_at(ncr: Path, tmp_path: Path) -> None:
+    (run,) = runs_of(ncr, "ncr")
+    options = {"run": [run.folder], "device": "cpu"}
+    found = reproduce("ncr-losses", tiny_pairs(), tmp_path, truth=run.folder / "truth.json", **options)
+    assert not (tmp_path / "runs").exists()
+    assert found["table"] == ncr_table(ncr) and "truth" in rows_of(tmp_path, "ncr-losses")[0]
+    blind = reproduce("ncr-labels", tiny_pairs(), tmp_path, **options)
+    assert [line["pairs"] for line in blind["table"]] == ["called clean", "called noisy"] * 2
+    with pytest.raises(BadInput, match="30 pairs|has 40"):
+        reproduce("ncr-losses", tiny_pairs(20, held=4), tmp_path, **options)
+    with pytest.raises(BadInput, match="cannot be set"):
+        reproduce("ncr-losses", tiny_pairs(), tmp_path, settings={"epochs": 3}, **options)
+    with pytest.raises(BadInput, match="looks at one run"):
+        reproduce("ncr-losses", tiny_pairs(), tmp_path, run=[run.folder, run.folder])
+
+
+def test_a_run_of_other_data_is_not_taken_for_one_of_these(ncr: Path, tmp_path: Path) -> None:
+    (run,) = runs_of(ncr, "ncr")
+    options = {"run": [run.folder], "device": "cpu"}
+    for other in (tiny_pairs(seed=1), mismatch(tiny_pairs(), ratio=0.5, seed=1)[0]):  # as many pairs, and not the same
+        with pytest.raises(BadInput, match="was trained on other data than"):
+            reproduce("ncr-losses", other, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    broken, truth = mismatch(tiny_pairs(), ratio=0.5, seed=0)
+    found = reproduce("ncr-losses", broken, tmp_path / "out", truth=run.folder / "truth.json", **options)
+    assert found["table"] == ncr_table(ncr)
+    far = replace(truth, moved=[0, 1000], source={0: 1000, 1000: 0})
+    far.save(tmp_path / "far.json")
+    with pytest.raises(BadInput, match="row 1000"):
+        reproduce("ncr-losses", tiny_pairs(), tmp_path, truth=tmp_path / "far.json", **options)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_division_is_one_clear_line(damage: str, tmp_path: Path) -> None:
+    file = tmp_path / "division.npz"
+    np.savez_compressed(file, loss_A=np.random.default_rng(0).random(200))
+    data = bytearray(file.read_bytes())
+    data[60:200] = bytes(140)  # inside the packed values
+    file.write_bytes(data[:-30] if damage == "cut" else data)
+    with pytest.raises(BadInput, match=r"division\.npz: not a readable \.npz file"):
+        ncr_runs.read_division(tmp_path)
+
+
+def ncr_table(out: Path) -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = json.loads((out / "ncr-losses.json").read_text())["table"]
+    return table
+
+
+def test_labels_are_grouped_by_truth_or_by_what_the_peer_says() -> None:
+    found = ncr_runs.Division(
+        rows=np.arange(4),
+        losses={},
+        probability={"A": np.array([0.9, 0.9, 0.1, 0.1]), "B": np.array([0.1, 0.9, 0.9, 0.1])},
+        labels={"A": np.array([1.0, 0.8, np.nan, 0.2])},
+        clean=np.array([True, False, True, False]),
+        seed=0,
+    )
+    told = ncr_figures._groups(found, "A")
+    assert {kind: values.tolist() for kind, values in told.items()} == {"clean": [1.0], "noisy": [0.8, 0.2]}
+    blind = ncr_figures._groups(replace(found, clean=None), "A")
+    assert {kind: values.tolist() for kind, values in blind.items()} == {
+        "called clean": [0.8],
+        "called noisy": [1.0, 0.2],
+    }
+
+
+def test_rectified_labels_are_those_of_the_run(ncr: Path) -> None:
+    told = check_files(ncr, "ncr-labels")
+    (run,) = runs_of(ncr, "ncr")
+    truth, arrays = Truth.load(run.folder / "truth.json"), np.load(run.folder / "division.npz")
+    label = arrays["label_A"]
+    clean = np.isfinite(label) & truth.clean(np.arange(len(label)))
+    assert told["table"][0]["mean label"] == pytest.approx(label[clean].mean())
+    assert looks_clean(arrays["clean_B"][tiny_pairs().rows("train")]).any()
+
+
+def test_examples_frame_the_pictures_that_fit() -> None:
+    scores = np.array([[5, 1, 4, 0, 0], [4, 2, 9, 0, 1], [3, 3, 1, 1, 0], [2, 4, 2, 3, 7]], np.float32)
+    first, *_ = examples.drawn(four(), scores, count=4)
+    assert first.place == 0 and [one.place for one in first.found] == [0, 1, 2, 3]
+    assert [one.right for one in first.found] == [True, False, False, False]
+    from scipy.sparse import csr_matrix
+
+    known = csr_matrix(np.array([[1, 0, 1, 0]] + [[0, 0, 0, 0]] * 4, dtype=bool))
+    assert [one.right for one in examples.drawn(replace(four(), relevance=known), scores)[0].found] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_examples_are_a_sheet_of_pictures(ncr: Path, tmp_path: Path) -> None:
+    check_files(ncr, "ncr-examples")
+    for row in rows_of(ncr, "ncr-examples"):
+        assert (row["right"] == "True") == (tiny_pairs().picture[int(row["query"])] == int(row["place"]))
+
+
+def test_data_that_brings_its_truth_is_broken_no_further(tmp_path: Path) -> None:
+    broken, truth = mismatch(tiny_pairs(), ratio=0.25, seed=3)
+    truth.save(tmp_path / "truth.json")
+    reproduce("ncr-losses", broken, tmp_path / "out", truth=tmp_path / "truth.json", settings=PAIRED, device="cpu")
+    (run,) = runs_of(tmp_path / "out", "ncr")
+    assert run.info["data"]["fingerprint"] == ml.runs.fingerprint(broken)
+    noisy = [int(row["row"]) for row in rows_of(tmp_path / "out", "ncr-losses") if row["truth"] == "noisy"]
+    assert noisy == truth.moved
+
+
+# ---- AOQ -------------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_score_files_by_hand(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    owner = pairs.subset("test").picture
+    right = (np.arange(6)[:, None] == owner[None]).astype(np.float32)
+    np.save(tmp_path / "good.npy", right)
+    np.save(tmp_path / "bad.npy", -right)
+    found = reproduce("aoq-ranks", pairs, tmp_path, scores=[tmp_path / "bad.npy", tmp_path / "good.npy"])
+    rows = rows_of(tmp_path, "aoq-ranks")
+    assert {(row["model"], row["ranks"]): int(row["pairs"]) for row in rows if int(row["pairs"])} == {
+        ("before: bad", "11-20"): 12,  # behind all five other pictures, stretched to the ten foreign captions: 11
+        ("after: good", "1"): 12,
+    }
+    assert [line["median"] for line in found["table"]] == [11.0, 1.0]
+    check_files(tmp_path, "aoq-ranks")
+    np.save(tmp_path / "wide.npy", right.T)
+    with pytest.raises(BadInput, match="6 pictures x 12 captions"):
+        reproduce("aoq-ranks", pairs, tmp_path, scores=tmp_path / "wide.npy")
+
+
+def test_without_runs_two_rounds_are_trained(tmp_path: Path) -> None:
+    settings = WORDS | {"base": "vse++", "h": 5}
+    found = reproduce("aoq-ranks", tiny_pairs(), tmp_path, settings=settings, device="cpu")
+    assert [line["model"] for line in found["table"]] == ["before: vse++", "after: aoq on vse++"]
+    (first,), (second,) = runs_of(tmp_path, "vse++"), runs_of(tmp_path, "aoq")
+    report = ml.evaluate(second, tiny_pairs(), protocol="cross-rank")
+    assert found["table"][1]["mean"] == pytest.approx(report["mean"])
+    again = reproduce("aoq-ranks", tiny_pairs(), tmp_path, run=first.folder)
+    assert again["table"] == [{**found["table"][0], "model": "vse++"}]
+
+
+# ---- files and looks -------------------------------------------------------------------------------------------------
+
+
+def test_numbers_as_files() -> None:
+    rows = [{"a": "=1+1", "b": np.float64(0.5)}, {"a": "x,y", "c": -1}]
+    assert as_csv(rows) == 'a,b,c\n\'=1+1,0.5,\n"x,y",,-1\n'
+    assert as_markdown([{"m": "a|b", "v": 0.12345}, {"m": "c", "v": None}]).splitlines()[2:] == [
+        "| a\\|b | 0.123 |",
+        "| c | - |",
+    ]
+    assert plain({"a": np.array([1.0, np.nan]), 2: Path("x")}) == {"a": [1.0, None], "2": "x"}
+
+
+def test_lines_differ_by_more_than_colour() -> None:
+    looks = style.lines_of([str(k) for k in range(21)])
+    assert len({(one["color"], str(one["linestyle"])) for one in looks.values()}) == 21
+    few = [looks[str(k)] for k in range(7)]
+    assert len({one["color"] for one in few}) == len({one["marker"] for one in few}) == 7
+
+
+def test_texts_of_any_kind_can_be_printed(tmp_path: Path) -> None:
+    assert style.wrapped("one two three four", 9, lines=2) == "one two\nthree …"
+    assert style.wrapped("bell\x07\x1b[31m", 40) == "bell  [31m"
+    with style.look():
+        figure, axes = style.panels(1, 1)
+        axes[0][0].set_title("costs $5 and 6$ \\frac{")  # no formula
+        written = style.save(figure, tmp_path / "new" / "f")
+    assert [path.name for path in written] == ["f.png", "f.svg"]
+    assert "costs $5 and 6$ \\frac{" in (tmp_path / "new" / "f.svg").read_text()

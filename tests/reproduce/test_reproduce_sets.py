@@ -1,0 +1,278 @@
+"""Exhibits of AOQ's supplement and of DivE on tiny data: their files are whole, their numbers those of the runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import matchlight as ml
+from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.measuring.metrics import circular_variance
+from matchlight.pairs import Pairs
+from matchlight.reproduce import aoq_cost, aoq_sensitivity, dive_ablation, dive_attention, dive_cost, reproduce, work
+from matchlight.reproduce.pages import page
+from matchlight.scoring.encode import encode_both
+from matchlight.training.mining import load
+from tests.reproduce.test_reproduce import WORDS, check_files, rows_of, runs_of
+from tests.tiny import Arrays, tiny_pairs
+
+DIVE: dict[str, Any] = WORDS | {"hidden": 8, "head_dim": 8}
+PLAIN = WORDS | {"base": "vse++", "h": 5}
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_tells_what_was_run_and_what_was_published() -> None:
+    told = page("x", ["data: d", "run: r"], [{"m": "a", "v": 1.0}], published=[{"m": "a", "v": 2.0}], source="Table 1")
+    assert told == (
+        "# x\n\n- data: d\n- run: r\n\n| m | v |\n| --- | ---: |\n| a | 1.000 |\n"
+        "\nPublished: Table 1\n\n| m | v |\n| --- | ---: |\n| a | 2.000 |\n"
+    )
+
+
+# ---- AOQ: alpha and beta ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rounds")
+    reproduce("aoq-sensitivity", tiny_pairs(), out, settings=PLAIN, device="cpu")
+    return out
+
+
+def test_every_setting_is_a_second_round_of_one_first_round(rounds: Path) -> None:
+    told = check_files(rounds, "aoq-sensitivity")
+    rows = rows_of(rounds, "aoq-sensitivity")
+    assert [row["round"] for row in rows] == ["first"] + ["second"] * 5
+    (first,), seconds = runs_of(rounds, "vse++"), runs_of(rounds, "aoq")
+    assert float(rows[0]["rsum"]) == pytest.approx(ml.evaluate(first, tiny_pairs())["rsum"])
+    for run in seconds:
+        given = run.info["arguments"]
+        (row,) = [r for r in rows[1:] if (float(r["beta"]), float(r["alpha"])) == (given["beta"], given["alpha"])]
+        assert float(row["rsum"]) == pytest.approx(ml.evaluate(run, tiny_pairs())["rsum"])
+        assert run.info["notes"]["rounds"] == {"first": 0, "second": 2, "second_starts": "from the first"}
+    assert told["table"][2]["rsum beside 1.5, 0.3"] == "0.0"
+    final = next(float(row["rsum"]) for row in rows if (row["beta"], row["alpha"]) == ("1.5", "0.3"))
+    assert told["table"][0]["rsum beside 1.5, 0.3"] == f"{float(rows[0]['rsum']) - final:.1f}"
+
+
+def test_the_lists_are_mined_once_and_serve_all(rounds: Path) -> None:
+    (folder,) = (rounds / "runs").glob("lists-*")
+    found, _ = load(folder)
+    assert found.texts.shape[1] == 5
+    assert {run.info["arguments"]["candidates"] for run in runs_of(rounds, "aoq")} == {str(folder)}
+
+
+def test_the_published_sums_are_those_of_the_published_recalls(rounds: Path) -> None:
+    told = json.loads((rounds / "aoq-sensitivity.json").read_text())["published"]
+    assert {(line["beta"], line["alpha"]): line["rsum"] for line in told} == {
+        ("1.5", "0.2"): "521.3",
+        ("1.5", "0.3"): "521.4",
+        ("1.5", "0.5"): "520.7",
+        ("1", "0.3"): "519.5",
+        ("2", "0.3"): "520.8",
+    }
+    assert "VSRN on COCO 1K" in (rounds / "aoq-sensitivity.md").read_text()
+
+
+def test_called_again_no_round_is_trained_again(rounds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(aoq_sensitivity, "PUBLISHED", dict(list(aoq_sensitivity.PUBLISHED.items())[:2]))
+    reproduce("aoq-sensitivity", tiny_pairs(), rounds, settings=PLAIN, device="cpu")
+
+
+# ---- AOQ: time -------------------------------------------------------------------------------------------------------
+
+
+def test_steps_of_every_kind_are_timed(tmp_path: Path) -> None:
+    settings = {**WORDS, "base": "vsrn", "caption_hidden": 8, "caption_word_dim": 8}
+    found = reproduce("aoq-cost", tiny_pairs(), tmp_path, quick=True, settings=settings, device="cpu")
+    check_files(tmp_path, "aoq-cost")
+    rows = rows_of(tmp_path, "aoq-cost")
+    assert [row["step"] for row in rows] == ["plain", "offtri", "offquin", "adapoffquin"]
+    assert all(float(row["ratio"]) == pytest.approx(float(row["seconds"]) / float(rows[0]["seconds"])) for row in rows)
+    assert found["published"][3]["ratio"] == pytest.approx(1.604 / 1.096)
+
+
+def test_what_is_timed_is_a_step_with_companions_and_one_without(tmp_path: Path) -> None:
+    options = {"settings": PLAIN, "where": torch.device("cpu"), "precision": "fp32"}
+    run = aoq_cost.second_round("vse++", tiny_pairs(), str(tmp_path), **options)
+    plain, triplets, all_of_them = (aoq_cost.batches(run, kind) for kind in ("plain", "offtri", "adapoffquin"))
+    assert [set(made[0].links) for made in (plain, triplets)] == [{"positive"}, {"positive", "off_text", "off_image"}]
+    assert len(all_of_them[0].links) == 5 and all(len(made) == aoq_cost.BATCHES for made in (plain, triplets))
+    assert torch.equal(plain[0].row, all_of_them[0].row)
+
+
+def test_random_lists_never_name_a_pictures_own() -> None:
+    pairs = tiny_pairs(9, 3, held=2)
+    rows = pairs.rows("train")
+    found = aoq_cost.random_lists(pairs, rows, depth=12)
+    assert found.texts.shape == (5, 12) and found.images.shape == (15, 4)
+    assert (pairs.picture[found.texts] != found.pictures[:, None]).all() and set(found.texts.ravel()) <= set(rows)
+    assert (found.images != pairs.picture[rows][:, None]).all() and set(found.images.ravel()) <= set(found.pictures)
+
+
+# ---- DivE ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dive")
+    for name in ("dive-ablation", "dive-tsne", "dive-attention"):
+        reproduce(name, tiny_pairs(), out, settings=DIVE, device="cpu")
+    return out
+
+
+def default_run(dive: Path) -> ml.Run:
+    usual = {"begin": "learned", "update": "sum", "whole": True, "similarity": "smooth_chamfer"}
+    (run,) = [run for run in runs_of(dive, "dive") if usual.items() <= run.info["arguments"].items()]
+    return run
+
+
+def test_each_change_is_undone_alone_and_all_at_once(dive: Path) -> None:
+    told = check_files(dive, "dive-ablation")
+    changes = [{**one.arguments} for one in dive_ablation.VARIANTS]
+    one_each = [{"begin": "sampled"}, {"update": "gru"}, {"whole": False}]
+    assert changes == [{}, *one_each, {"begin": "sampled", "update": "gru", "whole": False}]
+    rows = {row["variant"]: row for row in rows_of(dive, "dive-ablation")}
+    report = ml.evaluate(default_run(dive), tiny_pairs())
+    assert float(rows[dive_ablation.FULL]["rsum"]) == pytest.approx(report["rsum"])
+    assert float(rows[dive_ablation.FULL]["spread image"]) == pytest.approx(report["spread"]["image"])
+    apart = [float(row["rsum"]) - report["rsum"] for row in rows.values()]
+    assert [line["beside all three"] for line in told["table"]] == [f"{value:.1f}" for value in apart]
+    assert [line["rsum"] for line in told["published"]] == ["430.7", "427.2", "423.3", "342.0", "0.7"]
+
+
+def test_exhibits_of_sets_share_their_runs(dive: Path) -> None:
+    assert len(runs_of(dive, "dive")) == 5 + 2  # five variants, and two more similarities
+
+
+def test_every_element_has_a_point_and_the_spread_is_measured(dive: Path) -> None:
+    told = check_files(dive, "dive-tsne")
+    rows = rows_of(dive, "dive-tsne")
+    panels = {row["panel"] for row in rows}
+    assert len(panels) == 3 and len(rows) == 3 * (6 + 6) * 4  # pictures and a caption each, four elements
+    assert {(row["side"], row["slot"]) for row in rows} == {(s, str(k)) for s in ("picture", "text") for k in range(4)}
+    line = next(line for line in told["table"] if line["similarity"] == "smooth-Chamfer")
+    pairs = tiny_pairs()
+    run = default_run(dive)
+    sides = encode_both(run.matcher, run.inputs(pairs).table, pairs.pictures_of("test"), pairs.rows("test"))
+    spreads = [circular_variance(side.vectors).mean() for side in sides]
+    assert [line["circular variance, pictures"], line["circular variance, texts"]] == pytest.approx(spreads)
+
+
+def test_shares_are_shared_out_and_captions_are_the_nearest(dive: Path) -> None:
+    check_files(dive, "dive-attention")
+    pairs, run = tiny_pairs(), default_run(dive)
+    rows = rows_of(dive, "dive-attention")
+    places, _ = dive_attention.chosen(pairs)
+    assert len(rows) == len(places) * 4 * 4 * 5  # rounds, slots, regions
+    totals: dict[tuple[str, str, str], float] = {}
+    for row in rows:
+        key = (row["picture"], row["round"], row["cell"])
+        totals[key] = totals.get(key, 0.0) + float(row["share"])
+    assert list(totals.values()) == pytest.approx([1.0] * len(totals), abs=1e-5)
+    found, cosines = dive_attention.nearest_captions(run, pairs, places)
+    texts = pairs.rows("test")
+    images, captions = (side.vectors for side in encode_both(run.matcher, run.inputs(pairs).table, places, texts))
+    for i, k in np.ndindex(len(places), 4):
+        by_hand = [max(float(images[i, k] @ y) for y in caption) for caption in captions]
+        assert found[i, k] == texts[int(np.argmax(by_hand))] and cosines[i, k] == pytest.approx(max(by_hand), abs=1e-5)
+
+
+def test_looking_leaves_the_model_as_it_was(dive: Path) -> None:
+    run, pairs = default_run(dive), tiny_pairs()
+    attention = dive_attention.attention(run, pairs, pairs.pictures_of("test"))
+    assert attention.shape == (6, 5, 4, 4, 4)  # pictures, regions, rounds, heads, slots
+    assert not run.matcher.encoders[IMAGE].slots.keep_attention
+    assert not run.matcher.encoders[TEXT].slots.keep_attention
+
+
+def test_boxes_become_an_image_and_a_grid_stays_one() -> None:
+    cells = [(0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 1.0)]
+    assert dive_attention.raster(np.array([0.2, 0.8]), cells).tolist() == [[0.2, 0.8]]
+    boxes = [(0.0, 0.0, 1.0, 0.5), (0.0, 0.25, 1.0, 0.75), (0.9, 0.9, 1.0, 1.0)]
+    drawn = dive_attention.raster(np.array([0.2, 0.6, 0.9]), boxes)
+    rows = drawn[:, 0]
+    assert rows[0] == pytest.approx(0.2) and rows[dive_attention.FINE * 3 // 8] == pytest.approx(0.4)  # both cover
+    assert (
+        rows[dive_attention.FINE * 5 // 8] == pytest.approx(0.6)
+        and rows[-1] == 0
+        and drawn[-1, -1] == pytest.approx(0.9)
+    )
+
+
+def test_a_run_that_is_named_is_only_looked_at(dive: Path, tmp_path: Path) -> None:
+    run = default_run(dive).folder
+    for name in ("dive-tsne", "dive-attention"):
+        found = reproduce(name, tiny_pairs(), tmp_path, run=run, device="cpu")
+        assert found["table"] and not (tmp_path / "runs").exists()
+    with pytest.raises(BadInput, match="cannot be set"):
+        reproduce("dive-tsne", tiny_pairs(), tmp_path, run=run, settings={"epochs": 3})
+    flat = ml.train("vse++", tiny_pairs(), tmp_path / "flat", device="cpu", **WORDS)
+    with pytest.raises(BadInput, match="one vector an item"):
+        reproduce("dive-attention", tiny_pairs(), tmp_path, run=flat.folder, device="cpu")
+
+
+def test_a_set_without_slots_has_nothing_to_show(tmp_path: Path) -> None:
+    run = ml.train("pvse", tiny_pairs(), tmp_path / "run", device="cpu", **{**WORDS, "epochs": 1})
+    with pytest.raises(BadInput, match="no slots"):
+        reproduce("dive-attention", tiny_pairs(), tmp_path, run=run.folder, device="cpu")
+
+
+def test_an_ensemble_of_sets_shows_its_first_member(tmp_path: Path) -> None:
+    run = ml.train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", **{**DIVE, "scorer": "dive", "warm": 1})
+    assert set(ml.evaluate(run, tiny_pairs())["spread"]) == {"image", "text"}
+    for name in ("dive-tsne", "dive-attention"):
+        reproduce(name, tiny_pairs(), tmp_path, run=run.folder, device="cpu")
+
+
+# ---- what a comparison costs -----------------------------------------------------------------------------------------
+
+
+def test_flops_of_a_pair_by_hand() -> None:
+    found = dive_cost.flops(8, 4, 10.0)
+    assert found[dive_cost.VSE] == 16  # eight products, eight sums
+    assert found[dive_cost.SETS] == 16 * (16 + 2)  # sixteen such dot products, an exponent and a sum each
+    assert found[dive_cost.LOOP] == found[dive_cost.OURS] == 4 * 36 * 10 * 8 + 2 * 10 * 8
+
+
+def test_all_methods_are_timed_beside_one_vector(tmp_path: Path) -> None:
+    found = reproduce("dive-cost", tiny_pairs(), tmp_path, quick=True, settings={"dim": "16", "slots": 2}, device="cpu")
+    check_files(tmp_path, "dive-cost")
+    rows = rows_of(tmp_path, "dive-cost")
+    assert [row["method"] for row in rows] == [dive_cost.VSE, dive_cost.SETS, dive_cost.LOOP, dive_cost.OURS]
+    assert float(rows[0]["flops_ratio"]) == float(rows[0]["milliseconds_ratio"]) == 1.0
+    assert all(float(row["milliseconds"]) > 0 for row in rows) and (found["dim"], found["slots"]) == (16, 2)
+
+
+def test_words_of_the_data_are_counted() -> None:
+    found = dive_cost.caption_lengths(work.Work("x", tiny_pairs(), Path("x")), "val")
+    assert sorted(set(found.tolist())) == [7, 8]  # "x and y and z", "a x near y near z": start and end counted
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 3}, {"dim": 0}])
+def test_settings_that_mean_nothing_are_told(settings: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="dim and slots"):
+        reproduce("dive-cost", tiny_pairs(), tmp_path / "out", settings=settings, device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_texts_that_are_vectors_have_no_words_to_count(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    flat = Pairs(
+        names=list("abcd"),
+        captions=[""] * 4,
+        picture=np.arange(4),
+        splits=np.array(["train", "train", "test", "test"]),
+        features=Arrays(rng.normal(size=(4, 3)).astype(np.float32)),
+        text_features=rng.normal(size=(4, 2)).astype(np.float32),
+    )
+    with pytest.raises(BadInput, match="words to count"):
+        reproduce("dive-cost", flat, tmp_path, device="cpu")
