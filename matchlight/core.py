@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 IMAGE, TEXT = "image", "text"
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]  # what a JSON file can hold
 Terms = dict[str, Tensor]  # named, already weighted losses, one value per pair or one in all
 
 

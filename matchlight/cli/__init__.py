@@ -13,6 +13,7 @@ import typer
 
 from matchlight.cli.errors import INTERRUPTED, report
 from matchlight.cli.output import help_alone
+from matchlight.console import VERSION
 
 # Torch's threads wait for each other by spinning, which on a machine with other work to do is ten times slower than
 # sleeping. The setting is read when torch is loaded, so it is made here.
@@ -33,9 +34,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from matchlight import __version__
-
-        typer.echo(f"matchlight {__version__}")
+        typer.echo(f"matchlight {VERSION}")
         raise typer.Exit
 
 

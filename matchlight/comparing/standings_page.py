@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from matchlight import __version__
 from matchlight.comparing.curves import Line, Panel, draw
 from matchlight.comparing.standings import ACROSS, Entry, Results, entries, header, panels, remark
+from matchlight.console import VERSION
 from matchlight.measuring import significance
 from matchlight.measuring.onepage import one_page
 
@@ -34,7 +34,7 @@ def as_html(results: Results, folder: Path) -> str:
         told=_told(results),
         facts=_facts(results),
         main="\n".join(part for part in parts if part),
-        made=f"{remark(results)}. Made by matchlight {__version__}.",
+        made=f"{remark(results)}. Made by matchlight {VERSION}.",
         style=STYLE,
     )
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
-from matchlight import __version__
+from matchlight.console import VERSION
 from matchlight.core import BadInput
 from matchlight.serve import overview, pages, reviewing, searching
 from matchlight.serve.guards import Guard
@@ -59,7 +59,7 @@ def create(
     site = Site(holder, work, metrics, limits, queue, originals)
     app = FastAPI(
         title="Matchlight",
-        version=__version__,
+        version=VERSION,
         description="Search pictures by words and words by pictures; see why; review an audit.",
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,

@@ -12,7 +12,7 @@ import numpy as np
 from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 
-from matchlight import __version__
+from matchlight.console import VERSION
 from matchlight.core import BadInput
 from matchlight.files import read_json
 from matchlight.serve import answers
@@ -35,7 +35,7 @@ def router(site: Site) -> APIRouter:
         with site.holder.use() as held:
             items = len(held.index)
         problem = "the newest index cannot be used; an older one answers" if site.holder.problem else None
-        return {"status": "ok", "version": __version__, "items": items, "problem": problem}
+        return {"status": "ok", "version": VERSION, "items": items, "problem": problem}
 
     @routes.get("/api/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
@@ -61,7 +61,7 @@ def router(site: Site) -> APIRouter:
 def _about(site: Site, held: Held) -> dict[str, Any]:
     limits, metrics = site.limits, _metrics(held.index)
     return {
-        "version": __version__,
+        "version": VERSION,
         "index": plain(held.index.describe()),
         "metrics": metrics,
         "figures": figures(metrics or {}),
