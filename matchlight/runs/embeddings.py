@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from matchlight.core import BadInput, Embeddings, Parts
-from matchlight.scoring.encode import encode_both
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
+from matchlight.scoring.encode import encode_both
 
 
 def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchlight.files import is_array_file, write_array
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
-from matchlight.scoring.encode import encode_both, predicted
 from matchlight.data.formats.safe import is_inside
-from matchlight.measuring.metrics import best_threshold, circular_variance
-from matchlight.pairs import Labels, Pairs
+from matchlight.files import is_array_file, write_array
 from matchlight.inputs.prepare import Inputs
+from matchlight.measuring.metrics import best_threshold, circular_variance
 from matchlight.measuring.protocols import ALL
 from matchlight.measuring.referee import Scored, mean_scores, report_of
-from matchlight.runs.folder import Run
+from matchlight.pairs import Labels, Pairs
 from matchlight.parts.sets import SetSimilarity
+from matchlight.runs.folder import Run
 from matchlight.scoring.all_pairs import parts_of, score_all
+from matchlight.scoring.encode import encode_both, predicted
 
 PRECISIONS = ("fp32", "tf32")
 

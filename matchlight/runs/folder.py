@@ -1,7 +1,6 @@
 """A run folder: `train` makes one, `Run.load` opens it again; evaluation, audit and search start from a `Run`."""
 
 from __future__ import annotations
-from matchlight.training import checkpoints
 
 import dataclasses
 import fcntl
@@ -15,19 +14,19 @@ from typing import Any
 
 import torch
 
-from matchlight import files, devices
+from matchlight import devices, files
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
-from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.data.fingerprints import fingerprint
-from matchlight.training.network import begin_with, objective_weights
-from matchlight.pairs import Pairs
-from matchlight.inputs.prepare import Inputs, prepare, view_of
 from matchlight.devices import pick_device
-from matchlight.training.recipes import Method, arguments, grounded, method, spelled
+from matchlight.inputs.prepare import Inputs, prepare, view_of
 from matchlight.inputs.text import Vocabulary
+from matchlight.pairs import Pairs
+from matchlight.runs.seen import SEEN, seen_by, weights_mark
+from matchlight.training import checkpoints
+from matchlight.training.network import begin_with, objective_weights
+from matchlight.training.recipes import Method, arguments, grounded, method, spelled
 from matchlight.training.trainer import Trainer
-
 
 
 @dataclasses.dataclass

@@ -1,7 +1,6 @@
 """`matchlight import`: the authors' released checkpoints as runs of ours, computing as the authors' code does."""
 
 from __future__ import annotations
-from matchlight.training import checkpoints
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from matchlight import files
+from matchlight.console import VERSION
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
+from matchlight.inputs.text import Vocabulary
+from matchlight.runs.folder import Run
+from matchlight.training import checkpoints
 from matchlight.training.foreign import read_checkpoint, read_vocabulary_words
 from matchlight.training.recipes import Foreign, Method, grounded, method
-from matchlight.console import VERSION
-from matchlight.runs.folder import Run
-from matchlight.inputs.text import Vocabulary
 
 
 def _translated(path: Path, chosen: Method) -> list[Foreign]:
