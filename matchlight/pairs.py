@@ -11,15 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 
+from matchlight import plugins
 from matchlight.core import BadInput
 
 if TYPE_CHECKING:
     from PIL import Image
     from scipy.sparse import csr_matrix
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `Pairs.read` can be told beside the path."""
+
+    format: str | None  # read it as this format, whatever it looks like
+    seed: int  # of the splits, where the data has none
+    max_pixels: int  # a larger picture is refused
+    validation: int | None  # rows of test that become val, for label sets without one
 
 
 class PictureSource(Protocol):
@@ -131,10 +141,10 @@ class Pairs:
         return len(self.picture)
 
     @staticmethod
-    def read(path: str | Path, **options: Any) -> Pairs:
-        """Open a folder or file of any known format."""
-        from matchlight.data.formats import read
-
+    def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
+        """Open a folder or file of any known format, ours or a plug-in's."""
+        read = plugins.resolve("matchlight.data.formats:read")
+        assert callable(read)
         return read(path, **options)
 
     @property

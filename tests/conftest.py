@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,23 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MATCHLIGHT_CACHE", str(folder / "cache"))
         return build(folder)
+
+
+@pytest.fixture
+def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Install a tiny package: its name, its module's text, and its entry points as {group: {name: address}}."""
+    from matchlight import plugins
+
+    def install(package: str, code: str, entries: dict[str, dict[str, str]]) -> None:
+        folder = tmp_path / "installed" / package
+        about = folder / f"{package}-1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        sections = [f"[{group}]\n" + "\n".join(f"{n} = {a}" for n, a in e.items()) for group, e in entries.items()]
+        (about / "entry_points.txt").write_text("\n\n".join(sections) + "\n")
+        (folder / f"{package}.py").write_text(code)
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.delitem(sys.modules, package, raising=False)
+
+    yield install
+    plugins._warn.cache_clear()  # warnings are given once a process

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from matchlight.core import BadInput
 from matchlight.data.formats import (
@@ -33,7 +33,7 @@ from matchlight.data.formats.rows import Options
 from matchlight.data.formats.safe import new_file, new_folder
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures, FolderPictures, NpyFeatures, TarPictures
 from matchlight.data.formats.splits import default_splits
-from matchlight.pairs import Pairs
+from matchlight.pairs import Pairs, ReadOptions
 
 READERS: dict[str, Callable[[Path, Options], Pairs]] = {
     "jsonl": jsonl.read,
@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 
-def read(path: str | Path, **options: Any) -> Pairs:
+def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
     """Open a folder or file of any known format (options: format, seed, max_pixels, validation)."""
     chosen = _options(options)
     try:
@@ -91,7 +91,7 @@ def read(path: str | Path, **options: Any) -> Pairs:
     return pairs
 
 
-def _options(options: dict[str, Any]) -> Options:
+def _options(options: ReadOptions) -> Options:
     known = [field.name for field in fields(Options)]
     for name in options:
         if name not in known:

@@ -1,0 +1,125 @@
+"""Plug-ins: methods, formats, backbones and search engines, ours and other people's, reached the same way.
+
+A package adds one by naming it in its pyproject.toml; nothing of Matchlight is changed:
+
+    [project.entry-points."matchlight.formats"]
+    coco = "my_package.coco:Coco"
+
+Our own are listed below in the same "module:attribute" notation. Listing names imports nothing; a plug-in is imported
+when it is used. One that cannot be imported is one line and stops only what asked for it by name. What an entry has to
+be is written where it is used: `data/formats/base.py`, `inputs/backbones/base.py`, `indexing/engines`, `methods`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import NamedTuple, NoReturn
+
+from matchlight.console import say
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "methods": {},
+    "formats": {},
+    "backbones": {},
+    "engines": {
+        "faiss": "matchlight.indexing.engines.faiss:Faiss",
+        "milvus": "matchlight.indexing.engines.milvus:Milvus",
+    },
+}
+
+
+class PlugIn(NamedTuple):
+    """One entry of a group: what it is called, where it is, and who brings it."""
+
+    group: str
+    name: str
+    address: str  # "module:attribute"
+    package: str
+
+    def load(self) -> object:
+        """Import it; whatever goes wrong in a stranger's module is one line."""
+        try:
+            return resolve(self.address)
+        except Exception as error:  # a module may raise anything while it is imported
+            _refuse(self.failure(error), error)
+
+    def failure(self, error: Exception) -> str:
+        """One line: which plug-in of which package, and the error."""
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        whose = f"{self.package} brings {self.name!r} to matchlight.{self.group}"
+        return " ".join(f"{whose}, but {self.address} cannot be loaded ({reason})".split())
+
+
+def resolve(address: str) -> object:
+    """What "module:attribute" names, imported now: the way to reach a higher layer without importing it at the top."""
+    module, _, attribute = address.partition(":")
+    value: object = import_module(module)
+    for part in attribute.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def names(group: str) -> list[str]:
+    """What there is in a group, ours first; nothing is imported."""
+    return list(found(group))
+
+
+def load(group: str, name: str) -> object:
+    """One entry by name, imported; an unknown name says which are known."""
+    known = found(group)
+    if name not in known:
+        _refuse(f"{name!r} is not among matchlight.{group}; known: {', '.join(known) or 'none'}")
+    return known[name].load()
+
+
+def working(group: str, *, built_in: bool = True) -> Iterator[tuple[str, object]]:
+    """Name and value of each entry, imported one by one; one that cannot be imported is a line on stderr."""
+    for name, plug_in in found(group).items():
+        ours = name in BUILT_IN[group]
+        if ours:
+            if built_in:
+                yield name, plug_in.load()
+            continue
+        try:
+            value = resolve(plug_in.address)
+        except Exception as error:
+            _warn(plug_in.failure(error))
+        else:
+            yield name, value
+
+
+def found(group: str) -> dict[str, PlugIn]:
+    """Every entry of a group by name: ours in their order, then those of installed packages."""
+    return _found(group, tuple(sys.path))
+
+
+@cache
+def _found(group: str, path: tuple[str, ...]) -> dict[str, PlugIn]:
+    """Looking through the installed packages takes tens of milliseconds; `path` is where they were looked for."""
+    known = {name: PlugIn(group, name, address, "matchlight") for name, address in BUILT_IN[group].items()}
+    for entry in entry_points(group=f"matchlight.{group}"):
+        package = entry.dist.name if entry.dist else "an unnamed package"
+        plug_in = PlugIn(group, entry.name, entry.value, package)
+        holder = known.setdefault(entry.name, plug_in)
+        if (holder.package, holder.address) != (plug_in.package, plug_in.address):  # a package may be listed twice
+            _warn(
+                f"{package} brings {entry.name!r} to matchlight.{group}, a name {holder.package} has already; "
+                f"{holder.package}'s is used"
+            )
+    return known
+
+
+@cache
+def _warn(line: str) -> None:
+    """Say it once."""
+    say(line)
+
+
+def _refuse(line: str, cause: Exception | None = None) -> NoReturn:
+    from matchlight.core import BadInput  # here, because it loads torch, and listing names must not
+
+    raise BadInput(line) from cause
