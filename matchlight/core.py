@@ -198,6 +198,10 @@ class Similarity(nn.Module):
         """Bytes that scoring one pair needs at its widest: what the block size follows."""
         return 4 * images.vectors.shape[1] * texts.vectors.shape[1] * 4
 
+    def has_kernel(self, device: torch.device) -> bool:
+        """Whether a kernel that cuts its own blocks can compute these scores on such a device, as they are set now."""
+        return False
+
     def predict(self, embedding: Embedding, side: str) -> Tensor | None:
         """(N, classes) label probabilities of one side's items; None = this method predicts no labels."""
         return None

@@ -68,7 +68,7 @@ def _shares(text: str) -> list[float]:
 
 
 def _print(results: dict[str, Any], out: Path) -> None:
-    from matchlight.comparing.standings import wide
+    from matchlight.comparing.results_table import wide
     from matchlight.measuring.significance import NOTE
 
     header, rows = wide(results)
@@ -80,7 +80,7 @@ def _print(results: dict[str, Any], out: Path) -> None:
 
 def _so_far(results: dict[str, Any]) -> None:
     """The table as it stands, for whoever watches."""
-    from matchlight.comparing.standings import wide
+    from matchlight.comparing.results_table import wide
     from matchlight.console import err
 
     header, rows = wide(results)

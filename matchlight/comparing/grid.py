@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from matchlight import files
-from matchlight.comparing import standings
+from matchlight.comparing import results_files
 from matchlight.comparing.claims import claim
 from matchlight.comparing.entrants import Cell, Entrant, described, grid
 from matchlight.console import say
@@ -190,13 +190,13 @@ def compare(
             results["cells"] = [found[one] for one in cells if one in found and "why" not in found[one]]
             results["failed"] = [found[one] for one in cells if one in found and "why" in found[one]]
             if new:
-                standings.write(folder, results)
+                results_files.write(folder, results)
                 if show is not None:
                     show(results)
         if elsewhere and len(elsewhere) == len(waiting):
             time.sleep(PATIENCE)  # others are at work on all that is left
         waiting = elsewhere
-    standings.write(folder, results)
+    results_files.write(folder, results)
     return results
 
 

@@ -178,6 +178,10 @@ class SimilarityVectors(Similarity):
         rounded = torch.get_float32_matmul_precision() != "highest"
         return {"temperature": self.temperature} if rounded and not self.training else None
 
+    def has_kernel(self, device: torch.device) -> bool:
+        """On a GPU, where half precision will do."""
+        return device.type == "cuda" and self.fused() is not None
+
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
         how = self.fused()

@@ -166,6 +166,10 @@ class CrossAttention(Similarity):
         """The settings of `kernels.attended_scores` that give these scores; None where none do."""
         return None
 
+    def has_kernel(self, device: torch.device) -> bool:
+        """On every device, where the settings are some that the kernels know."""
+        return self.fused() is not None
+
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
         how = self.fused()

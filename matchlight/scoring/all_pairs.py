@@ -12,7 +12,6 @@ from torch import Tensor
 
 from matchlight.console import track
 from matchlight.core import Embedding, Embeddings, Matcher, Parts
-from matchlight.parts.attention import CrossAttention
 from matchlight.scoring import kernels, workers
 
 
@@ -30,13 +29,12 @@ AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to c
 def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
     """Whether every member's scores come from kernels that work under a byte budget of their own."""
     members = [member.similarity for member in getattr(matcher, "members", [matcher])]
-    if any(getattr(similarity, "fused", lambda: None)() is None for similarity in members):
+    if not all(similarity.has_kernel(where) for similarity in members):
         return False
     if where.type == "cuda":
         return kernels.usable(torch.empty(0, device=where))
     sides = zip(parts_of(images), parts_of(texts), strict=True)
-    known = all(isinstance(similarity, CrossAttention) for similarity in members)
-    return known and all(kernels.usable_on_cpu(i.vectors, t.vectors) for i, t in sides)
+    return all(kernels.usable_on_cpu(i.vectors, t.vectors) for i, t in sides)
 
 
 def parts_of(embedding: Embeddings) -> list[Embedding]:

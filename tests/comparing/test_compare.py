@@ -19,8 +19,9 @@ from matchlight.comparing.crew import compare_on
 from matchlight.comparing.curves import Line, Panel, draw, ticks
 from matchlight.comparing.entrants import Cell, Entrant, described, entrants
 from matchlight.comparing.grid import Settings, compare, failures
-from matchlight.comparing.standings import as_csv, as_latex, as_markdown, as_svg, summary, wide
-from matchlight.comparing.standings_page import as_html, validation
+from matchlight.comparing.results_files import as_csv, as_latex, as_markdown, as_svg
+from matchlight.comparing.results_page import as_html, validation
+from matchlight.comparing.results_table import summary, wide
 from matchlight.core import BadInput
 from matchlight.data.formats import write
 from matchlight.data.noise import Truth

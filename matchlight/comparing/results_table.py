@@ -1,24 +1,19 @@
-"""What a comparison found, for people and for programs: a table (Markdown, LaTeX), every cell as CSV, all as JSON.
+"""The results of a comparison as one table: a line per method, a column per share of noise, means over seeds.
 
-The best of a column is set in bold; one that is surely below it has stars (`significance.py`).
+The best of a column is set in bold; one that is surely below it has stars (`measuring/significance.py`).
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from matchlight import files
-from matchlight.comparing.curves import Line, Panel, draw
-from matchlight.measuring import significance
+from matchlight.comparing.curves import Line, Panel
 
 FORMATS = {"rsum": "{:.1f}", "MAP": "{:.3f}"}
+ACROSS = "noise in the training data"
 Results = dict[str, Any]
 
 
@@ -120,79 +115,6 @@ def remark(results: Results) -> str:
     return f"{results['data']}, split {results['split']}, {seeds}"
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def flat(report: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of a report by path: i2t_r1, map_mean; lists (folds) are left out."""
-    out: dict[str, float] = {}
-    for name, value in report.items():
-        if isinstance(value, dict):
-            out |= flat(value, f"{prefix}{name}_")
-        elif isinstance(value, int | float):
-            out[f"{prefix}{name}"] = value
-    return out
-
-
-def as_csv(results: Results) -> str:
-    """A line a cell, with every number of its report."""
-    cells = [{**_short(cell), **flat(cell["report"])} for cell in results["cells"]]
-    columns = list(dict.fromkeys(name for cell in cells for name in cell)) or ["method", "noise", "seed"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
-    return text.getvalue()
-
-
-def _short(cell: dict[str, Any]) -> dict[str, Any]:
-    return {name: cell[name] for name in ("method", "noise", "seed", "measure", "value", "seconds")}
-
-
-def as_markdown(results: Results) -> str:
-    """The table for people, and below it what its marks mean and what could not be trained."""
-    rows = [[line["shown"], line["measure"], *(one.markdown for one in own)] for line, own in entries(results)]
-    marks = ["---", "---", *("---:" for _ in results["noise"])]
-    lines = [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header(results), marks, *rows)
-    ]
-    notes = ["", significance.NOTE.replace("*", "\\*")] if results.get("tests") else []
-    failed = [
-        f"- {bad['method']} at {100 * bad['noise']:g}% noise, seed {bad['seed']}: {bad['why']}"
-        for bad in results["failed"]
-    ]
-    return "\n".join([remark(results), "", *lines, *notes, *(["", "Not trained:", "", *failed] if failed else []), ""])
-
-
-def as_latex(results: Results) -> str:
-    """The table for a paper; it needs the package booktabs."""
-    rows = [[tex(line["shown"]), tex(line["measure"]), *(e.latex for e in own)] for line, own in entries(results)]
-    body = [" & ".join(row) + r" \\" for row in rows]
-    notes = [f"% {significance.NOTE}"] if results.get("tests") else []
-    return "\n".join(
-        [
-            f"% {' '.join(remark(results).split())}; needs \\usepackage{{booktabs}}",
-            *notes,
-            rf"\begin{{tabular}}{{ll{'r' * len(results['noise'])}}}",
-            r"\toprule",
-            " & ".join(tex(name) for name in header(results)) + r" \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
-TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-
-
-def tex(text: str) -> str:
-    """Text as LaTeX shows it."""
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: TEX.get(found[0], "\\" + found[0]), text)
-
-
 def panels(results: Results) -> list[Panel]:
     """A panel a measure: its methods against noise."""
     found: dict[str, Panel] = {}
@@ -201,25 +123,3 @@ def panels(results: Results) -> list[Panel]:
         panel = found.setdefault(line["measure"], Panel(f"{line['measure']} on {results['split']}"))
         panel.lines.append(Line(line["shown"], points))
     return list(found.values()) or [Panel("comparison")]
-
-
-def as_svg(results: Results) -> str:
-    """The curves as a file of their own."""
-    return draw(panels(results), across=ACROSS)
-
-
-ACROSS = "noise in the training data"
-
-
-def write(folder: Path, results: Results) -> None:
-    """table.csv, table.md, table.tex, curves.svg, results.json and report.html, each replaced whole."""
-    from matchlight.comparing.standings_page import as_html
-
-    results["table"] = summary(results)
-    results["tests"] = significance.tests(results, significance.shares_in(folder))
-    files.write_text(folder / "table.csv", as_csv(results))
-    files.write_text(folder / "table.md", as_markdown(results))
-    files.write_text(folder / "table.tex", as_latex(results))
-    files.write_text(folder / "curves.svg", as_svg(results))
-    files.write_json(folder / "results.json", results)
-    files.write_text(folder / "report.html", as_html(results, folder))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.comparing.curves import Line, Panel, draw
-from matchlight.comparing.standings import ACROSS, Entry, Results, entries, header, panels, remark
+from matchlight.comparing.results_table import ACROSS, Entry, Results, entries, header, panels, remark
 from matchlight.console import VERSION
 from matchlight.measuring import significance
 from matchlight.measuring.onepage import one_page
