@@ -101,6 +101,11 @@ class Embedding:
         return len(self.vectors)
 
     @property
+    def members(self) -> tuple[Embedding, ...]:
+        """One embedding is an ensemble of one."""
+        return (self,)
+
+    @property
     def single(self) -> Tensor:
         """(N, D): the vector of a set of one."""
         if self.vectors.shape[1] != 1:
@@ -120,23 +125,26 @@ class Embedding:
         return self.map(lambda t: t[index if isinstance(index, slice) else index.to(t.device)])
 
 
-class Parts(tuple[Embedding, ...]):
+@dataclass(frozen=True)
+class Parts:
     """The embeddings of an ensemble's members, item by item: moves, slices and stores as one."""
 
+    members: tuple[Embedding, ...]
+
     def __len__(self) -> int:
-        return len(self[0])
+        return len(self.members[0])
 
     def map(self, how: Callable[[Tensor], Tensor]) -> Parts:
         """Every member's tensors with `how` applied."""
-        return Parts(part.map(how) for part in self)
+        return Parts(tuple(member.map(how) for member in self.members))
 
     def to(self, device: torch.device | str) -> Parts:
         """Moved to a device."""
-        return Parts(part.to(device) for part in self)
+        return Parts(tuple(member.to(device) for member in self.members))
 
     def take(self, index: Tensor | slice) -> Parts:
         """Every member's sets at these places."""
-        return Parts(part.take(index) for part in self)
+        return Parts(tuple(member.take(index) for member in self.members))
 
 
 Embeddings = Embedding | Parts
@@ -157,13 +165,13 @@ def _widen(part: Tensor, wide: int) -> Tensor:
 
 def concatenate(parts: Sequence[Embeddings]) -> Embeddings:
     """One embedding of all items; shorter sets are padded, so sets of unequal size need masks."""
-    first = parts[0]
-    if isinstance(first, Parts):
-        members = zip(*(tuple.__iter__(part) for part in parts), strict=True)  # type: ignore[arg-type]
-        return Parts(concatenate(list(member)) for member in members)  # type: ignore[misc]
-    sets = [part for part in parts if isinstance(part, Embedding)]
-    extra = {name: _join([part.extra[name] for part in sets]) for name in first.extra}
-    mask = None if first.mask is None else _join([part.mask for part in sets if part.mask is not None])
+    members = [_concatenate(list(same)) for same in zip(*(part.members for part in parts), strict=True)]
+    return Parts(tuple(members)) if isinstance(parts[0], Parts) else members[0]
+
+
+def _concatenate(sets: list[Embedding]) -> Embedding:
+    extra = {name: _join([part.extra[name] for part in sets]) for name in sets[0].extra}
+    mask = None if sets[0].mask is None else _join([part.mask for part in sets if part.mask is not None])
     return Embedding(_join([part.vectors for part in sets]), mask, extra)
 
 
@@ -246,6 +254,10 @@ class Matcher(nn.Module):
         self.encoders = nn.ModuleDict(encoders)
         self.similarity = similarity
 
+    def each(self) -> list[Matcher]:
+        """The matchers that score by themselves: one matcher is an ensemble of one."""
+        return [self]
+
     def embed(self, side: str, items: Items) -> Embeddings:
         """Sets of vectors for one side; every embedding carries the ids of its items."""
         if items.x.dtype == torch.float16 and not torch.is_autocast_enabled(items.x.device.type):
@@ -273,38 +285,34 @@ class Ensemble(Matcher):
     def __init__(self, members: Iterable[Matcher]):
         nn.Module.__init__(self)
         self.members = nn.ModuleList(members)
+        self.depends_on_padding = any(member.depends_on_padding for member in self.each())
+        self.encode_batch = self.each()[0].encode_batch
 
-    @property
-    def depends_on_padding(self) -> bool:  # type: ignore[override]
-        """True if any member's scores change with padding."""
-        return any(member.depends_on_padding for member in self.members)  # type: ignore[misc]
-
-    @property
-    def encode_batch(self) -> int:  # type: ignore[override]
-        """As many as its first member reads."""
-        return self.members[0].encode_batch  # type: ignore[return-value]
+    def each(self) -> list[Matcher]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, Matcher)]
 
     def embed(self, side: str, items: Items) -> Parts:
         """One embedding a member."""
-        return Parts(member.embed(side, items) for member in self.members)  # type: ignore[operator,misc]
+        embeddings = [member.embed(side, items) for member in self.each()]
+        return Parts(tuple(one for embedding in embeddings for one in embedding.members))
 
     def score(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """The mean of the members' scores."""
-        return self._mean("score", images, texts)
+        sides = zip(self.each(), images.members, texts.members, strict=True)
+        return torch.stack([member.score(i, t) for member, i, t in sides]).mean(0)
 
     def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """The mean of the members' scores, row by row."""
-        return self._mean("score_pairs", images, texts)
+        sides = zip(self.each(), images.members, texts.members, strict=True)
+        return torch.stack([member.score_pairs(i, t) for member, i, t in sides]).mean(0)
 
     def predict(self, embedding: Embeddings, side: str) -> Tensor | None:
         """The mean of the members' probabilities, if all of them predict labels."""
-        parts = zip(self.members, tuple.__iter__(embedding), strict=True)  # type: ignore[arg-type]
-        found = [member.predict(part, side) for member, part in parts]  # type: ignore[operator]
-        return None if any(one is None for one in found) else torch.stack(found).mean(0)
-
-    def _mean(self, how: str, images: Embeddings, texts: Embeddings) -> Tensor:
-        sides = zip(self.members, tuple.__iter__(images), tuple.__iter__(texts), strict=True)  # type: ignore[arg-type]
-        return torch.stack([getattr(member, how)(i, t) for member, i, t in sides]).mean(0)
+        each = zip(self.each(), embedding.members, strict=True)
+        probabilities = [member.predict(part, side) for member, part in each]
+        known = [one for one in probabilities if one is not None]
+        return torch.stack(known).mean(0) if len(known) == len(probabilities) else None
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,11 @@ def gather_embeddings(embedding: Embeddings) -> Embeddings:
     """All processes' sets, padded to the widest set of any process."""
     if world() == 1:
         return embedding
-    if isinstance(embedding, Parts):
-        return Parts(gather_embeddings(part) for part in tuple.__iter__(embedding))  # type: ignore[misc]
+    members = tuple(_gather_sets(part) for part in embedding.members)
+    return Parts(members) if isinstance(embedding, Parts) else members[0]
+
+
+def _gather_sets(embedding: Embedding) -> Embedding:
     seen = _numbers([len(embedding), embedding.vectors.shape[1]], embedding.vectors.device)
     sizes, wide = [count for count, _ in seen], max(width for _, width in seen)
     own, device = embedding.vectors.shape[1], embedding.vectors.device

@@ -25,7 +25,7 @@ from matchlight.indexing.coarse import BLOCK
 from matchlight.indexing.searching import Searcher
 from matchlight.parts.layers import masked_mean
 from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import parts_of, score_all
+from matchlight.scoring.all_pairs import score_all
 from matchlight.training import checkpoints
 
 DIM, HIDDEN = 256, 512
@@ -40,7 +40,7 @@ Block = tuple[Tensor, Tensor, Tensor]  # places of pictures, of captions, and th
 
 def pooled(embedding: Embeddings) -> Tensor:
     """(N, D) what is known of each item in one row: mean and maximum of its set, and the vector of the whole."""
-    return torch.cat([_pooled(part) for part in parts_of(embedding)], 1)
+    return torch.cat([_pooled(part) for part in embedding.members], 1)
 
 
 def _pooled(part: Embedding) -> Tensor:

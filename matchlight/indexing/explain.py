@@ -24,7 +24,6 @@ from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.parts.attention import CrossAttention, attention, cosines, own
 from matchlight.parts.sets import SetSimilarity
 from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import parts_of
 
 if TYPE_CHECKING:
     from matchlight.indexing.index import Index
@@ -41,18 +40,18 @@ def explain(index: Index, place: int, words: str) -> dict[str, Any]:
     ids, names, unknown = index.asker.tokens(words)
     query = index.asker.embed(TEXT, index.asker.text_items([ids]))
     stored = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
-    members = list(getattr(index.run.matcher, "members", [index.run.matcher]))
-    pairs = list(zip(members, parts_of(stored), parts_of(query), strict=True))
+    members = index.run.matcher.each()
+    pairs = list(zip(members, stored.members, query.members, strict=True))
     with products_in("fp32", index.run.device):
         score = float(index.run.matcher.score(stored, query).float().item())
         found = [member_weights(*pair) for pair in pairs]
         if all(one is not None for one in found):
             weights = torch.stack([one for one in found if one is not None]).mean(0).float().cpu()
-            kind, regions = _kind(members[0]), boxes_of(index, parts_of(stored)[0], weights.shape[1])
+            kind, regions = _kind(members[0]), boxes_of(index, stored.members[0], weights.shape[1])
         else:
             kind, (weights, regions) = "occlusion", occluded(index, place, ids)
     shown = [k for k, name in enumerate(names) if name][: len(weights)]
-    shares = parts_of(stored)[0].extra.get("shares")
+    shares = stored.members[0].extra.get("shares")
     return {
         "words": [names[k] for k in shown],
         "regions": [list(box) for box in regions],
@@ -124,7 +123,7 @@ def nearest(index: Index, image: Embeddings) -> list[dict[str, Any]]:
     """For each slot of a picture the caption with the slot nearest to it; none where the index has no row a slot."""
     side = index.searcher.sides[TEXT]
     rows = index.searcher.proposer.rows(image, IMAGE)[0]
-    if side.engine is None or side.engine.each < 2 or len(rows) != parts_of(image)[0].vectors.shape[1]:
+    if side.engine is None or side.engine.each < 2 or len(rows) != image.members[0].vectors.shape[1]:
         return []
     scores, found = side.engine.search(rows.numpy(), 1)
     out = []

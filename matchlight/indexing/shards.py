@@ -23,7 +23,6 @@ from matchlight.indexing.vectors import is_whole, write_shard
 from matchlight.inputs.batches import Table
 from matchlight.methods.slots import SetPrediction
 from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import parts_of
 from matchlight.scoring.encode import encode
 
 SHARD = 4096  # items; a multiple of every encoder's batch, so that models that depend on padding meet their own batches
@@ -88,7 +87,7 @@ def slot_shares(embedding: Embedding) -> torch.Tensor | None:
 def _kept(embedding: Embeddings, side: str, boxes: np.ndarray | None) -> Embeddings:
     """What is stored: slots' shares of a picture in short form, and where its regions are."""
     out = []
-    for part in parts_of(embedding):
+    for part in embedding.members:
         extra = {name: value for name, value in part.extra.items() if name not in ("attention", "residual")}
         shares = slot_shares(part)
         if side == IMAGE and shares is not None:
@@ -96,7 +95,7 @@ def _kept(embedding: Embeddings, side: str, boxes: np.ndarray | None) -> Embeddi
         out.append(replace(part, extra=extra))
     if boxes is not None:
         out[0] = replace(out[0], extra={**out[0].extra, "box": torch.from_numpy(boxes)})
-    return out[0] if len(out) == 1 else Parts(out)
+    return out[0] if len(out) == 1 else Parts(tuple(out))
 
 
 def _boxes(table: Table) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from matchlight import files
 from matchlight.core import BadInput, Embedding, Embeddings, Parts
 from matchlight.data.formats.safe import load_npy
-from matchlight.scoring.all_pairs import parts_of, used
+from matchlight.scoring.all_pairs import used
 
 LARGEST = 65504.0  # the largest number of half precision
 ABOUT = "shard.json"
@@ -34,7 +34,7 @@ def _stored(value: Tensor) -> np.ndarray:
 def write_shard(folder: Path, embedding: Embeddings, *, keep_padding: bool = False) -> None:
     """One shard of some items' sets; `shard.json` comes last and says that it is whole."""
     parts = []
-    for number, part in enumerate(parts_of(embedding)):
+    for number, part in enumerate(embedding.members):
         count = part.vectors.shape[1]
         lengths = np.full(len(part), count) if keep_padding or part.mask is None else used(part)
         ragged = part.mask is not None
@@ -153,7 +153,7 @@ class Sets:
                 for number, spot in where.items()
             ]
             members.append(_gathered(groups, len(places)))
-        return members[0] if len(members) == 1 else Parts(members)
+        return members[0] if len(members) == 1 else Parts(tuple(members))
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Embeddings]]:
         """All sets, `size` items at a time."""

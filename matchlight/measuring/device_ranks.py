@@ -39,7 +39,7 @@ def _device(matcher: Matcher, images: Embeddings) -> torch.device:
     weight = next(matcher.parameters(), None)
     if weight is not None:
         return weight.device
-    return next(iter(images)).vectors.device if isinstance(images, tuple) else images.vectors.device
+    return images.members[0].vectors.device
 
 
 @torch.inference_mode()

@@ -28,7 +28,6 @@ from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, said, thumbnail, words
 from matchlight.reproduce.work import Work
 from matchlight.runs.folder import Run
-from matchlight.scoring.all_pairs import parts_of
 from matchlight.scoring.encode import encode, encode_both
 
 SHOWN, COUNTED = 3, 500  # pictures drawn; pictures whose elements are counted
@@ -93,7 +92,7 @@ def nearest_captions(run: Run, pairs: Pairs, places: np.ndarray) -> tuple[np.nda
     """(pictures, slots) rows of the test captions nearest to each element, and the cosines."""
     rows = pairs.rows("test")
     sides = encode_both(run.matcher, run.inputs(pairs).table, places, rows)
-    images, texts = (parts_of(side)[0].vectors.float() for side in sides)
+    images, texts = (side.members[0].vectors.float() for side in sides)
     found = [(one @ texts.flatten(0, 1).T).view(len(one), *texts.shape[:2]).amax(2).max(1) for one in images]
     best = torch.stack([one.indices for one in found]).cpu().numpy()
     return rows[best], torch.stack([one.values for one in found]).cpu().numpy()

@@ -30,5 +30,5 @@ def asked_run(work: Work, run: Any) -> Run | None:
 
 def first_member(run: Run) -> Matcher:
     """The model, or the first of an ensemble."""
-    member: Matcher = next(iter(getattr(run.matcher, "members", [run.matcher])))
+    member = run.matcher.each()[0]
     return member

@@ -21,7 +21,6 @@ from matchlight.reproduce.numbers import Row, percent
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.work import Entrant, Work
 from matchlight.runs.folder import Run
-from matchlight.scoring.all_pairs import parts_of
 from matchlight.scoring.encode import encode_both
 
 MOST = 150  # pictures, and as many captions: four points each
@@ -65,7 +64,7 @@ def points(run: Run, pairs: Pairs, *, split: str = "test", seed: int = 0) -> lis
         TEXT: np.sort(seeded(seed, 2).permutation(rows[once])[:MOST]),
     }
     sides = encode_both(run.matcher, run.inputs(pairs).table, places[IMAGE], places[TEXT])
-    sets = [parts_of(side)[0].vectors.float().cpu().numpy() for side in sides]
+    sets = [side.members[0].vectors.float().cpu().numpy() for side in sides]
     where = laid_out(np.concatenate([some.reshape(-1, some.shape[-1]) for some in sets]), seed=seed)
     kinds = [
         {"side": SIDES[side], "place": int(place), "slot": slot}

@@ -18,8 +18,11 @@ from matchlight.scoring.encode import encode_both
 def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
     """Vectors, masks and extras of one side; an ensemble's members are numbered."""
     if isinstance(embedding, Parts):
-        parts = list(tuple.__iter__(embedding))
-        return {key: value for k, part in enumerate(parts) for key, value in _arrays(f"{prefix}_{k}", part).items()}
+        return {
+            key: value
+            for k, part in enumerate(embedding.members)
+            for key, value in _arrays(f"{prefix}_{k}", part).items()
+        }
     out = {f"{prefix}_vectors": embedding.vectors}
     if embedding.mask is not None:
         out[f"{prefix}_mask"] = embedding.mask

@@ -21,7 +21,7 @@ from matchlight.measuring.referee import Scored, mean_scores, report_of
 from matchlight.pairs import Labels, Pairs
 from matchlight.parts.sets import SetSimilarity
 from matchlight.runs.folder import Run
-from matchlight.scoring.all_pairs import parts_of, score_all
+from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both, predicted
 
 PRECISIONS = ("fp32", "tf32")
@@ -85,8 +85,8 @@ def _thresholds(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> dict[st
 
 def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, float] | None:
     """Mean circular variance within the sets of each side, 0 = collapsed; None where items are no sets of vectors."""
-    members = list(getattr(matcher, "members", [matcher]))
-    sides = {IMAGE: parts_of(images), TEXT: parts_of(texts)}
+    members = matcher.each()
+    sides = {IMAGE: images.members, TEXT: texts.members}
     several = min(part.vectors.shape[1] for parts in sides.values() for part in parts) > 1
     if not several or not all(isinstance(member.similarity, SetSimilarity) for member in members):
         return None

@@ -202,7 +202,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 def _borrow(trainer: Trainer, source: Run) -> None:
     """Start every network from another run's weights."""
-    members = list(getattr(source.matcher, "members", [source.matcher]))
+    members = source.matcher.each()
     learnt = list(objective_weights(source.folder).values())
     for k, network in enumerate(trainer.networks.values()):
         state = members[k % len(members)].state_dict()

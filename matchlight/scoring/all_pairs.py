@@ -28,30 +28,25 @@ AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to c
 
 def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
     """Whether every member's scores come from kernels that work under a byte budget of their own."""
-    members = [member.similarity for member in getattr(matcher, "members", [matcher])]
+    members = [member.similarity for member in matcher.each()]
     if not all(similarity.has_kernel(where) for similarity in members):
         return False
     if where.type == "cuda":
         return kernels.usable(torch.empty(0, device=where))
-    sides = zip(parts_of(images), parts_of(texts), strict=True)
+    sides = zip(images.members, texts.members, strict=True)
     return all(kernels.usable_on_cpu(i.vectors, t.vectors) for i, t in sides)
-
-
-def parts_of(embedding: Embeddings) -> list[Embedding]:
-    """The embeddings of an ensemble's members; one embedding is an ensemble of one."""
-    return list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
 
 
 def coarse_parts(matcher: Matcher, side: str, embedding: Embeddings) -> list[Tensor | None]:
     """Each member's (N, k, d) vectors that propose candidates; None for one that has none."""
-    members = getattr(matcher, "members", [matcher])
-    return [member.similarity.coarse(part, side) for member, part in zip(members, parts_of(embedding), strict=True)]
+    members = matcher.each()
+    return [member.similarity.coarse(part, side) for member, part in zip(members, embedding.members, strict=True)]
 
 
 def pair_cost(matcher: Matcher, images: Embeddings, texts: Embeddings) -> int:
     """Bytes one pair needs, the costliest member of an ensemble deciding."""
-    members = getattr(matcher, "members", [matcher])
-    sides = zip(members, parts_of(images), parts_of(texts), strict=True)
+    members = matcher.each()
+    sides = zip(members, images.members, texts.members, strict=True)
     return max(member.similarity.cost(i, t) for member, i, t in sides)
 
 
@@ -66,7 +61,7 @@ def block_shape(images: int, texts: int, cost: int, budget: int) -> tuple[int, i
 
 def used(embedding: Embeddings) -> np.ndarray:
     """(N,) places each set needs, up to its last real member; sets without a mask need all of theirs."""
-    widths = [_used(part) for part in parts_of(embedding)]
+    widths = [_used(part) for part in embedding.members]
     return np.max(widths, axis=0)
 
 
@@ -82,8 +77,11 @@ def trim(embedding: Embeddings, width: int) -> Embeddings:
 
     Extras with two axes are one vector an item and stay whole.
     """
-    if isinstance(embedding, Parts):
-        return Parts(trim(part, width) for part in tuple.__iter__(embedding))  # type: ignore[misc]
+    members = tuple(_trim(part, width) for part in embedding.members)
+    return Parts(members) if isinstance(embedding, Parts) else members[0]
+
+
+def _trim(embedding: Embedding, width: int) -> Embedding:
     if embedding.mask is None:
         return embedding
     long = embedding.vectors.shape[1]

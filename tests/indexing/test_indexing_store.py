@@ -17,7 +17,6 @@ from matchlight.indexing import store
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.packs import Joined, Pack, write_pack
 from matchlight.indexing.vectors import Sets, write_shard
-from matchlight.scoring.all_pairs import parts_of
 from tests.tiny import tiny_pairs
 
 
@@ -221,9 +220,9 @@ def test_sets_come_back_as_they_were_in_any_order_and_across_shards(
 
 def test_sets_without_a_mask_and_ensembles_come_back_too(tmp_path: Path) -> None:
     one, other = Embedding(torch.randn(4, 2, 3).half().float()), ragged(1, 4, 5, holes=False)
-    write_shard(tmp_path, Parts([one, other]))
+    write_shard(tmp_path, Parts((one, other)))
     found = Sets([tmp_path]).take(np.array([2, 0]))
-    for mine, wanted in zip(parts_of(found), (one, other), strict=True):
+    for mine, wanted in zip(found.members, (one, other), strict=True):
         same(mine, wanted.take(torch.tensor([2, 0])))
 
 

@@ -70,7 +70,7 @@ def test_used_places_reach_to_the_last_real_member() -> None:
     part = Embedding(torch.zeros(3, 4, 2), mask)
     assert used(part).tolist() == [2, 3, 1]
     assert used(Embedding(torch.zeros(3, 5, 2))).tolist() == [5, 5, 5]
-    assert used(Parts([part, Embedding(torch.zeros(3, 2, 2), mask[:, :2])])).tolist() == [2, 3, 1]
+    assert used(Parts((part, Embedding(torch.zeros(3, 2, 2), mask[:, :2])))).tolist() == [2, 3, 1]
 
 
 def test_trimming_cuts_what_follows_the_sets_and_nothing_else() -> None:
@@ -101,7 +101,7 @@ def test_an_ensemble_in_blocks_is_the_mean_of_its_members() -> None:
     model = Ensemble([matcher(), matcher()])
     with torch.no_grad():
         model.members[1].similarity.weight.fill_(3.0)
-    found = score_all(model, Parts([images, images]), Parts([texts, wider]), budget=100)
+    found = score_all(model, Parts((images, images)), Parts((texts, wider)), budget=100)
     np.testing.assert_allclose(found, 2 * score_all(matcher(), images, texts), atol=1e-6)
 
 

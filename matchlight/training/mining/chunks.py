@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Matcher, Parts
+from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Matcher
 from matchlight.inputs.batches import Table
 from matchlight.scoring.encode import encode
 
@@ -44,8 +44,7 @@ class Room:
 
 def size_of(embedding: Embeddings) -> int:
     """Bytes of all its tensors."""
-    parts = list(tuple.__iter__(embedding)) if isinstance(embedding, Parts) else [embedding]
-    return sum(_bytes(part) for part in parts)
+    return sum(_bytes(part) for part in embedding.members)
 
 
 def _bytes(part: Embedding) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
-from matchlight.scoring.all_pairs import coarse_parts, default_budget, pair_cost, parts_of
+from matchlight.scoring.all_pairs import coarse_parts, default_budget, pair_cost
 from matchlight.training.mining.best import INF
 from matchlight.training.mining.chunks import Chunks
 from matchlight.training.mining.search import Ledger, Lists, Search, check_numbers, sweep
@@ -90,7 +90,7 @@ class Rescore:
 
 
 def _width(embedding: Embeddings) -> int:
-    return sum(4 * part.vectors[0].numel() for part in parts_of(embedding))
+    return sum(4 * part.vectors[0].numel() for part in embedding.members)
 
 
 def propose_and_rescore(
