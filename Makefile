@@ -7,7 +7,7 @@ READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test full check bench install clean help
+.PHONY: demo test full check shape bench install clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -27,6 +27,9 @@ check: $(READY) ## lint and types alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+shape: ## figures of the code (Any, import cycles, layers, function lengths) against their bounds
+	@$(PYTHON) tools/shape.py
 
 bench: $(READY) ## speed as ratios against the plain reference on this machine
 	$(BIN)/matchlight bench score

@@ -1,8 +1,12 @@
-"""Every test has its own cache folder and one thread: what a test finds depends on the test alone."""
+"""Every test has its own cache folder and one thread: what a test finds depends on the test alone.
+
+`pytest --shuffle SEED` runs the tests in another order, to show that none depends on what ran before it.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +18,22 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first impo
 import torch  # noqa: E402
 
 torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A file's tests stay together, or its fixtures would be made again and again."""
+    seed = config.getoption("shuffle")
+    if seed is None:
+        return
+    chance = random.Random(seed)
+    chance.shuffle(items)
+    files = list(dict.fromkeys(item.path for item in items))
+    items.sort(key=lambda item: files.index(item.path))
 
 
 @pytest.fixture(autouse=True)

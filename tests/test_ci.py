@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.conftest import pytest_collection_modifyitems
 
 RUN = Path(__file__).parents[1] / ".ci" / "run"
 TOOLS = ("bash", "env", "dirname", "id", "chmod")
@@ -50,3 +53,19 @@ def test_a_browser_that_is_missing_is_installed_at_the_second_try_if_need_be(tmp
 
 def test_without_a_browser_the_tests_still_run_and_say_so_themselves(tmp_path: Path) -> None:
     assert ran(tmp_path, apt="exit 100") == [LAST]
+
+
+def shuffled(seed: int | None) -> list[tuple[str, int]]:
+    items = [SimpleNamespace(path=file, number=number) for file in "abcd" for number in range(5)]
+    pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: seed), items)
+    return [(item.path, item.number) for item in items]
+
+
+def test_a_seed_is_an_order_of_files_and_of_tests_in_each() -> None:
+    plain = shuffled(None)
+    assert plain == sorted(plain)
+    assert shuffled(1) == shuffled(1) != shuffled(2)
+    for order in (shuffled(1), shuffled(2)):
+        assert sorted(order) == plain
+        files = [file for file, _ in order]
+        assert files == sorted(files, key=files.index) and [number for _, number in order[:5]] != [0, 1, 2, 3, 4]

@@ -33,7 +33,9 @@ def network(request: pytest.FixtureRequest) -> features.Backbone:
 def test_a_state_dict_of_the_published_names_and_shapes_loads_whole(name):
     published = {key: torch.zeros(shape) for key, shape in reference.shapes(name).items()}
     published |= {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
-    lite.Lite(lite.PLANS[name]).load_state_dict(lite_weights.rename(published), strict=True)
+    model = lite.Lite(lite.PLANS[name])
+    assert lite_weights.rename(published).keys() == model.state_dict().keys()
+    model.load_state_dict(lite_weights.rename(published), strict=True)  # refuses a wrong shape
 
 
 @pytest.mark.parametrize(("name", "count"), [("lite0", 4_652_008), ("lite1", 5_416_680), ("lite2", 6_092_072)])
