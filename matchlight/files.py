@@ -1,30 +1,130 @@
-"""Our own files: a tree of tensors and plain values in one safetensors file, written whole or not at all."""
+"""Files and folders of ours: each is written whole or not at all, and changed by one process at a time.
+
+`replaced` gives a draft that takes a file's place in one step; `write_text`, `write_json`, `write_array` and
+`write_npz` use it; `new_file` and `new_folder` say in one line where a path that a user named cannot be written.
+`locked` holds a folder or says which process does, `try_lock` asks without an error; `Lock` is what both use.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import platform
+import shutil
+import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from matchlight.core import BadInput
 
+LOCK = ".lock"  # in a folder that a process holds
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file system says that has none
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file atomically: a reader sees the old one or the new one, never half."""
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replaced(path: Path, *, flush: bool = False) -> Iterator[Path]:
+    """A draft beside `path` that becomes it in one step when all went well, else goes away.
+
+    The draft is there, empty, from the start and ends in the same suffix; `flush` brings it to the disk before it
+    takes the name.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        draft.touch()
+        yield draft
+        if flush:
+            with open(draft, "rb") as file:
+                os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_text(path: Path, text: str, *, flush: bool = False) -> None:
+    """Write a small file atomically: a reader sees the old one or the new one, never half."""
+    with replaced(path, flush=flush) as draft:
+        draft.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: object) -> None:
     """JSON with two spaces, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """A .npy file, atomically."""
+    with replaced(path) as draft, open(draft, "wb") as file:
+        np.save(file, array)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = True) -> None:
+    """A .npz file of named arrays, atomically."""
+    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
+    with replaced(path) as draft, open(draft, "wb") as file:
+        save(file, **arrays)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """`replaced` for a path that a user named: what cannot be written is one clear line."""
+    try:
+        with replaced(path) as draft:
+            yield draft
+    except OSError as error:
+        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder to fill; it becomes `path` in one step. A folder that holds something is never replaced."""
+    if path.is_dir() and any(path.iterdir()):
+        raise BadInput(f"{path}: already holds files; give a new or empty folder")
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{path}: is a file; give a new or empty folder")
+    draft: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        yield draft
+        draft.chmod(0o777 & ~_umask())
+        os.replace(draft, path)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def flush_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; systems that open no folders do so by themselves."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path, what: str) -> Any:
@@ -35,17 +135,6 @@ def read_json(path: Path, what: str) -> Any:
         raise BadInput(f"{path}: no such file ({what})") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise BadInput(f"{path}: not valid JSON ({what}): {problem}") from None
-
-
-def write_array(path: Path, array: np.ndarray) -> None:
-    """A .npy file, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp.npy")
-    try:
-        np.save(draft, array)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def is_array_file(path: Path) -> bool:
@@ -70,12 +159,85 @@ def read_npz(path: Path, missing: str) -> dict[str, np.ndarray]:
         raise BadInput(f"{path}: not a readable .npz file; remove it, and what wrote it can be run again") from None
 
 
-def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """A .npz file of named arrays, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp.npz")
+# ---- one process at a time -------------------------------------------------------------------------------------------
+
+
+class Lock:
+    """The sole right to change something, as a locked file; the system takes it back when its holder dies, however.
+
+    The file says who holds it and is removed with the lock. One that a killed process left behind is in nobody's way.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lock = FileLock(str(path), thread_local=False)
+
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Take it, in a folder that is made if need be; False if somebody else has it and we do not wait."""
+        while True:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=-1 if wait else 0)
+            except Timeout:
+                return False
+            except FileNotFoundError:  # the folder was removed under our feet
+                continue
+            except OSError as problem:
+                if problem.errno not in WITHOUT_LOCKS:
+                    raise
+            else:
+                with suppress(OSError):  # Windows lets nobody write to a locked file
+                    self.path.write_text(_me(), encoding="utf-8")
+            return True
+
+    def holder(self) -> str:
+        """Who has it, in words; empty if that cannot be read."""
+        try:
+            return self.path.read_text(encoding="utf-8", errors="replace")[:200]
+        except OSError:
+            return ""
+
+    def release(self) -> None:
+        """Let go of it; a file that is another's by now, since somebody removed ours, is left alone."""
+        if self._lock.is_locked and self.holder() == _me():
+            with suppress(OSError):
+                self.path.unlink()
+        self._lock.release()
+
+
+def _me() -> str:
+    return f"process {os.getpid()} on {platform.node() or 'this machine'}"
+
+
+@contextmanager
+def locked(folder: Path, doing: str, *, instead: str = "wait, or choose another -o") -> Iterator[None]:
+    """Hold a folder, made if need be, while changing it; where another process does, one line says which."""
+    lock = Lock(folder / LOCK)
     try:
-        np.savez_compressed(draft, **arrays)  # type: ignore[arg-type]
-        os.replace(draft, path)
+        mine = lock.acquire()
+    except OSError as problem:
+        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+    if not mine:
+        who = lock.holder()
+        raise BadInput(f"{folder}: another process is {doing}{f' ({who})' if who else ''}; {instead}")
+    try:
+        yield
     finally:
-        draft.unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
+def try_lock(folder: Path) -> Iterator[bool]:
+    """True if the folder is ours until the end of the block, False if another process has it; waits for nobody."""
+    lock = Lock(folder / LOCK)
+    mine = lock.acquire()
+    try:
+        yield mine
+    finally:
+        if mine:
+            lock.release()
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder is not there yet, or holds nothing but a lock."""
+    return not folder.exists() or (folder.is_dir() and all(path.name == LOCK for path in folder.iterdir()))

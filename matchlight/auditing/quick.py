@@ -194,7 +194,7 @@ def _leave(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
         found[name], found[f"{name}_wrong"] = np.split(held[number].astype(np.float32), 2)
     found |= company(run.result(), plan, inside, seed=seed)
     found["history"] = np.stack(run.history)[:, folds.rows].astype(np.float16)
-    write_npz(path, found)
+    files.write_npz(path, found)
 
 
 def company(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> Lists:
@@ -206,11 +206,3 @@ def company(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> L
     texts = Encoded(matcher, plan.inputs.table, TEXT, folds.rows).vectors
     found = lists(Space(images, texts), scene, inside, seed=seed)
     return found | alternatives(images, texts, scene, inside)
-
-
-def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """An .npz file, whole or not at all."""
-    from matchlight.data.formats.safe import new_file
-
-    with new_file(path) as partial, open(partial, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

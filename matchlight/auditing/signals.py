@@ -29,7 +29,7 @@ from matchlight.auditing.company import Lists, Scene, Space, lists
 from matchlight.auditing.folds import Folds, divide, look_alikes
 from matchlight.auditing.linear import witness
 from matchlight.auditing.parts import caption_parts, picture_kinds, picture_names, picture_parts
-from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold, write_npz
+from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold
 from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vectors
 from matchlight.console import progress, say
 from matchlight.core import BadInput
@@ -39,7 +39,7 @@ from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import Inputs, prepare, view_of
 from matchlight.pairs import BadPicture, Pairs
-from matchlight.runs.folder import Run, alone
+from matchlight.runs.folder import Run
 from matchlight.runs.seen import trained_on, weights_mark
 
 FILE = "signals.npz"
@@ -71,9 +71,9 @@ def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dic
         found = read(kept)
         _check_mended(found["lost"], pairs, folder)
         return found
-    with alone(folder / "work"):
+    with files.locked(folder / "work", "auditing into it"):
         try:
-            write_npz(kept, _gather(run, pairs, folder / "work", options))
+            files.write_npz(kept, _gather(run, pairs, folder / "work", options))
         except BadInput:
             if free:  # nothing was here before: what was refused must not stand in the way of what was meant
                 let_go(folder, there=there)

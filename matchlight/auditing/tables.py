@@ -36,7 +36,7 @@ def cell(text: str) -> str:
 
 def write_pairs(path: Path, pairs: Pairs, findings: Findings) -> None:
     """pairs.csv, one line a pair, whole or not at all."""
-    from matchlight.data.formats.safe import new_file
+    from matchlight.files import new_file
 
     with new_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")

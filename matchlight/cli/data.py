@@ -127,7 +127,7 @@ def noise(
     _one_kind(mismatch, labels, index, per, kind)
     from matchlight.data import formats
     from matchlight.data import noise as noises
-    from matchlight.data.formats.safe import new_folder
+    from matchlight.files import new_folder
 
     pairs = formats.read(path)
     common: dict[str, Any] = {"seed": seed, "split": split, "like": like}
@@ -166,7 +166,7 @@ def features(
     """
     from matchlight.core import BadInput
     from matchlight.data import formats
-    from matchlight.data.formats.safe import new_folder
+    from matchlight.files import new_folder
     from matchlight.inputs import features as stores
 
     pairs = formats.read(path)

@@ -19,7 +19,6 @@ from typing import Any
 
 from matchlight import files
 from matchlight.comparing import results_files
-from matchlight.comparing.claims import claim
 from matchlight.comparing.entrants import Cell, Entrant, described, grid
 from matchlight.console import say
 from matchlight.core import BadInput
@@ -209,7 +208,7 @@ def fill(
     report = finished(place, cell)
     if report is not None:
         return {**report, **named}, False
-    with claim(place) as mine:
+    with files.try_lock(place) as mine:
         if not mine:
             return None
         report = finished(place, cell)  # another process may have been quicker

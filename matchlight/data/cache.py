@@ -16,17 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.files import LOCK, Lock, try_lock, write_text
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: entries are then only safe from one process at a time
-    fcntl = None  # type: ignore[assignment]
-
-META, PROGRESS, LOCK = "meta.json", "progress.json", ".lock"
+META, PROGRESS = "meta.json", "progress.json"
 NAME = re.compile(r"[0-9a-f]{32}")  # nothing else in the folder is ours, so nothing else is ever removed
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
@@ -49,14 +45,9 @@ def limit() -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Written whole or not at all, and on the disk before it takes the name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_text(path, json.dumps(value), flush=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -71,45 +62,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 @contextmanager
 def locked(entry: Path) -> Iterator[None]:
     """Hold this folder (made if need be) for writing; waits while another process has it. A killed one lets go."""
-    handle = _take(entry, wait=True)
+    lock = Lock(entry / LOCK)
+    if not lock.acquire():
+        say(f"waiting for another process that is writing {entry}")
+        lock.acquire(wait=True)
     try:
         yield
     finally:
-        if handle:
-            handle.close()
-
-
-def _take(entry: Path, *, wait: bool) -> IO[str] | None:
-    """The locked lock file; None where it is taken and we do not wait, or where the system has no locks."""
-    while fcntl is not None:
-        if wait:
-            entry.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = (entry / LOCK).open("a")
-        except FileNotFoundError:  # removed under our feet
-            if wait:
-                continue
-            return None
-        if not _flock(handle, wait=wait, entry=entry):
-            handle.close()
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle.fileno()), os.stat(entry / LOCK)):
-                return handle
-        handle.close()  # we hold the lock of a folder that is gone: try again with the new one
-    entry.mkdir(parents=True, exist_ok=True)
-    return None
-
-
-def _flock(handle: IO[str], *, wait: bool, entry: Path) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        if not wait:
-            return False
-        say(f"waiting for another process that is writing {entry}")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    return True
+        lock.release()
 
 
 def entries() -> list[Path]:
@@ -138,20 +98,18 @@ def _bytes(entry: Path) -> int:
     total = 0
     for path in entry.glob("*"):
         with suppress(OSError):
-            total += path.stat().st_size
+            total += path.stat().st_size if path.name != LOCK else 0
     return total
 
 
 def _remove(entry: Path) -> int:
     """Bytes freed: none if somebody is writing it."""
-    handle = _take(entry, wait=False)
-    if handle is None and fcntl is not None:
-        return 0
-    freed = _bytes(entry)
-    shutil.rmtree(entry, ignore_errors=True)
-    if handle:
-        handle.close()
-    return freed
+    with try_lock(entry) as mine:
+        if not mine:
+            return 0
+        freed = _bytes(entry)
+        shutil.rmtree(entry, ignore_errors=True)
+        return freed
 
 
 def make_room(wanted: int, *, keep: Path) -> None:

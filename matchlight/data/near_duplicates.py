@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from matchlight import files
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
@@ -130,8 +131,6 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
     groups = compute()
     meta: dict[str, Any] = {"what": "look-alikes", "kind": "groups", "size": [SIDE, SIDE], "shape": [len(groups)]}
     with suppress(OSError), cache.locked(entry):
-        partial = entry / ".groups.npy"
-        np.save(partial, groups)
-        os.replace(partial, entry / "groups.npy")
+        files.write_array(entry / "groups.npy", groups)
         cache.write_json(entry / cache.META, meta)
     return groups

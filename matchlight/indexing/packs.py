@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,13 +14,11 @@ from matchlight.core import BadInput
 
 def write_pack(path: Path, records: Iterable[bytes]) -> None:
     """`path`.bin with the records one behind the other, then `path`.npy with where each begins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft, ends = path.with_name(f".{path.name}.{os.getpid()}.tmp"), [0]
-    with draft.open("wb") as file:
+    ends = [0]
+    with files.replaced(path.with_name(f"{path.name}.bin")) as draft, draft.open("wb") as file:
         for record in records:
             file.write(record)
             ends.append(ends[-1] + len(record))
-    os.replace(draft, path.with_name(f"{path.name}.bin"))
     files.write_array(path.with_name(f"{path.name}.npy"), np.array(ends, dtype=np.int64))
 
 

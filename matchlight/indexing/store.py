@@ -10,15 +10,13 @@ not copied), flushed to the disk, renamed, and only then named in CURRENT: kille
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,21 +31,9 @@ AGAIN = "build the index again"
 BLOCK = 1 << 20
 
 
-@contextmanager
-def alone(root: Path) -> Iterator[None]:
+def alone(root: Path) -> AbstractContextManager[None]:
     """Hold an index folder while changing it; a second process is told so."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        held = os.open(root, os.O_RDONLY)
-    except OSError as problem:
-        raise BadInput(f"{root}: cannot write there: {problem.strerror}") from None
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise BadInput(f"{root}: another process is changing this index; wait, or choose another -o") from None
-    finally:
-        os.close(held)  # which also lets go of it
+    return files.locked(root, "changing this index")
 
 
 def is_index(root: Path) -> bool:
@@ -64,7 +50,7 @@ def check_free(root: Path) -> None:
 
 
 def _ours(path: Path) -> bool:
-    return VERSION.fullmatch(path.name.removesuffix(PARTIAL)) is not None or path.name == DATABASE
+    return VERSION.fullmatch(path.name.removesuffix(PARTIAL)) is not None or path.name in (DATABASE, files.LOCK)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -198,11 +184,11 @@ def finish(partial: Path, root: Path) -> Path:
     files.write_json(partial / MANIFEST, {"format": FORMAT, "files": listed})
     digest = checksum(partial / MANIFEST, flush=True)
     for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
-        _flush_folder(folder)
+        files.flush_folder(folder)
     (partial / PLAN).unlink(missing_ok=True)  # not before: a build killed up to here goes on with its shards
     final = partial.with_name(partial.name.removesuffix(PARTIAL))
     os.replace(partial, final)
-    _flush_folder(root)
+    files.flush_folder(root)
     _point(root, f"{final.name} {digest}\n")
     for path in root.iterdir():
         if path != final and VERSION.fullmatch(path.name):
@@ -211,18 +197,5 @@ def finish(partial: Path, root: Path) -> Path:
 
 
 def _point(root: Path, text: str) -> None:
-    new = root / f".{CURRENT}.{os.getpid()}.tmp"
-    with new.open("w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, root / CURRENT)
-    _flush_folder(root)
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    files.write_text(root / CURRENT, text, flush=True)
+    files.flush_folder(root)

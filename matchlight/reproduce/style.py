@@ -6,13 +6,13 @@ give the same bytes. Matplotlib is loaded when a figure is drawn.
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from matchlight import files
 from matchlight.core import BadInput
 
 # Okabe and Ito's colours, for lines; Paul Tol's "muted" ones and black, for up to ten classes.
@@ -176,16 +176,11 @@ def wrapped(text: str, width: int, *, lines: int = 3) -> str:
 
 def save(figure: Any, path: Path) -> list[Path]:
     """`path`.png and `path`.svg, each written whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in ("png", "svg"):
         target = path.with_name(f"{path.name}.{kind}")
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         nobody = {"Software": None} if kind == "png" else {"Date": None, "Creator": "matchlight"}
-        try:
+        with files.replaced(target) as draft:
             figure.savefig(draft, format=kind, metadata=nobody, facecolor="white")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
         written.append(target)
     return written

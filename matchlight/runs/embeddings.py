@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from matchlight import files
 from matchlight.core import BadInput, Embeddings, Parts
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
@@ -44,14 +44,8 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> di
     images, texts = encode_both(run.matcher, inputs.table, pictures, rows, quiet=False)
     place = np.full(len(pairs.names), -1)
     place[pictures] = np.arange(len(pictures))
-    arrays: dict[str, Any] = {**_arrays("image", images), **_arrays("text", texts)}
+    arrays: dict[str, np.ndarray] = {**_arrays("image", images), **_arrays("text", texts)}
     arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
     arrays["names"] = np.array([pairs.names[i] for i in pictures])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp.npz")
-    try:
-        np.savez(draft, **arrays)
-        os.replace(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)
+    files.write_npz(out, arrays, compressed=False)
     return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}

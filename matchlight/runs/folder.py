@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -141,7 +138,7 @@ def _check_free(folder: Path, *, resume: bool) -> None:
     if (folder / "recipe.json").exists():
         if not resume:
             raise BadInput(f"{folder} already holds a run; --resume goes on with it, another -o starts a new one")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif not files.is_free(folder):
         raise BadInput(f"{folder}: not empty and not a run; choose another -o")
 
 
@@ -180,24 +177,6 @@ def _begun(start: Run | None) -> dict[str, str] | None:
 def _model(begun: Any) -> Any:
     """What has to agree of the run that was begun with: its folder may have another name by now."""
     return begun.get("model") if isinstance(begun, dict) else begun
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the run folder while training into it; a second process is told so instead of overwriting the first."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY)
-    except OSError as problem:
-        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
-    try:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"{folder}: another process is training into it; wait, or choose another -o") from None
-        yield
-    finally:
-        os.close(held)  # which also lets go of it
 
 
 def _borrow(trainer: Trainer, source: Run) -> None:
@@ -258,7 +237,7 @@ def train(
         _borrow(trainer, start)
     if recipe.check is not None:
         recipe.check(trainer)
-    with alone(folder) if devices.rank() == 0 else nullcontext():
+    with files.locked(folder, "training into it") if devices.rank() == 0 else nullcontext():
         if devices.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
             _check_free(folder, resume=resume)
             _claim(folder, info)

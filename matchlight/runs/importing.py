@@ -65,7 +65,7 @@ def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
 def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
     """Read files into a run folder; several files, or several networks in one, make an ensemble."""
     chosen, folder = method(name), Path(out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not files.is_free(folder):
         raise BadInput(f"{folder}: not empty; choose another -o")
     members = [_member(network, chosen, Path(file)) for file in sources for network in _translated(Path(file), chosen)]
     first = members[0]

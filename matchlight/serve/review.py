@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from matchlight.core import BadInput
+from matchlight.files import Lock
 
 FILE = "review.jsonl"
 DECISIONS = ("keep", "drop", "rematch")
@@ -75,28 +76,24 @@ class Journal:
     def __init__(self, folder: Path, key: str):
         self.path, self.key = folder / FILE, key
         self.state, self._lock = State(), threading.Lock()
+        self._sole = Lock(folder / f".{FILE}.lock")
         self._file = self._open()
         try:
             self._replay()
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     def _open(self) -> IO[bytes]:
         try:
-            file = open(self.path, "a+b")  # noqa: SIM115  (held open, and locked, as long as the server runs)
+            mine = self._sole.acquire()
+            if mine:
+                return open(self.path, "a+b")  # noqa: SIM115  (held open, and locked, as long as the server runs)
         except OSError as problem:
+            self._sole.release()
             raise BadInput(f"{self.path}: decisions cannot be saved there ({problem.strerror})") from None
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # a system without such locks
-            pass
-        except OSError:
-            file.close()
-            raise BadInput(f"{self.path}: another server is writing decisions there; stop it first") from None
-        return file
+        who = self._sole.holder()
+        raise BadInput(f"{self.path}: another server is writing decisions there ({who}); stop it first")
 
     def _replay(self) -> None:
         """Read what is there; a last line that a crash cut short is removed."""
@@ -166,6 +163,7 @@ class Journal:
     def close(self) -> None:
         """Let another server have it."""
         self._file.close()
+        self._sole.release()
 
 
 def _decision(entry: dict[str, Any]) -> Decision:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from matchlight import files
 from matchlight.core import BadInput
 
 
@@ -25,17 +25,11 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
     """One safetensors file, flushed to the disk before it takes the place of the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(tensors, str(draft), metadata=metadata)
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        with files.replaced(path, flush=True) as draft:
+            save_file(tensors, str(draft), metadata=metadata)
     except SafetensorError as problem:  # a full disk, most likely: safetensors has no OSError
         raise BadInput(f"{path}: cannot be written: {problem}") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None) -> None:

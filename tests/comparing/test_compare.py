@@ -14,7 +14,6 @@ import pytest
 
 from matchlight.cli import main
 from matchlight.comparing import grid as module
-from matchlight.comparing.claims import claim
 from matchlight.comparing.crew import compare_on
 from matchlight.comparing.curves import Line, Panel, draw, ticks
 from matchlight.comparing.entrants import Cell, Entrant, described, entrants
@@ -25,6 +24,7 @@ from matchlight.comparing.results_table import summary, wide
 from matchlight.core import BadInput
 from matchlight.data.formats import write
 from matchlight.data.noise import Truth
+from matchlight.files import try_lock
 from matchlight.measuring import significance
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs
@@ -345,16 +345,16 @@ def test_the_log_of_a_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_claimed_once_and_free_again_afterwards(tmp_path: Path) -> None:
-    with claim(tmp_path / "cell") as mine, claim(tmp_path / "cell") as second:
+    with try_lock(tmp_path / "cell") as mine, try_lock(tmp_path / "cell") as second:
         assert mine and not second
-    with claim(tmp_path / "cell") as again:
+    with try_lock(tmp_path / "cell") as again:
         assert again
 
 
 def test_a_cell_that_another_process_trains_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, held = module.train_cell, []
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    other = claim(tmp_path / "out" / "cells" / Cell(ONE, 0.0, 0).folder)
+    other = try_lock(tmp_path / "out" / "cells" / Cell(ONE, 0.0, 0).folder)
 
     def watched(cell: Cell, *args: Any) -> dict[str, Any]:
         found = original(cell, *args)

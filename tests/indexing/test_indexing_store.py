@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matchlight import files
 from matchlight.core import BadInput, Embedding, Parts
 from matchlight.indexing import store
 from matchlight.indexing.catalogue import Catalogue
@@ -43,10 +44,13 @@ def test_a_new_version_takes_over_and_the_old_one_goes(tmp_path: Path) -> None:
 
 
 def test_a_build_that_stops_half_way_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
     made(tmp_path)
-    for step in ("checksum", "_flush_folder", "_point"):  # while hashing, before the rename, before the switch
+    for step in ("checksum", "files.flush_folder", "_point"):  # while hashing, before the rename, before the switch
         with monkeypatch.context() as patch:
-            patch.setattr(store, step, lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(f"matchlight.indexing.store.{step}", stopped)
             with pytest.raises(KeyboardInterrupt):
                 made(tmp_path, text=step)
         folder, _ = store.current(tmp_path)
@@ -78,6 +82,19 @@ def test_two_that_change_one_index_are_told_apart(tmp_path: Path) -> None:
         pass
     with store.alone(tmp_path):  # let go of afterwards
         pass
+
+
+def test_a_busy_disk_is_not_taken_for_another_process_that_changes_the_index(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), store.alone(tmp_path):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
+def test_a_lock_that_a_killed_build_left_behind_does_not_make_a_folder_taken(tmp_path: Path) -> None:
+    (tmp_path / files.LOCK).write_text("process 1 on a machine that is gone")
+    store.check_free(tmp_path)
+    with store.alone(tmp_path):
+        made(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["CURRENT", "v0001"]
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from matchlight.core import BadInput, Phase, Recipe
 from matchlight.data.fingerprints import fingerprint
+from matchlight.files import LOCK, try_lock
 from matchlight.inputs.prepare import prepare
 from matchlight.inputs.text import Vocabulary
 from matchlight.methods import RECIPES
@@ -278,16 +279,11 @@ def test_a_run_without_its_words_or_with_a_broken_recipe_is_one_clear_line(tmp_p
 
 
 def test_two_processes_never_train_into_one_folder(tmp_path: Path) -> None:
-    import fcntl
-    import os
-
-    (tmp_path / "run").mkdir()
-    other = os.open(tmp_path / "run", os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(BadInput, match="another process"):
+    with try_lock(tmp_path / "run"), pytest.raises(BadInput, match="another process is training into it"):
         train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
-    os.close(other)
-    train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    (tmp_path / "run" / LOCK).write_text("left by a process that was killed")
+    run = train("vse++", tiny_pairs(), tmp_path / "run", device="cpu", epochs=1, preset="small", dim=8)
+    assert not (run.folder / LOCK).exists()
 
 
 def test_evidence_of_a_row_seen_twice_is_the_mean(tmp_path: Path) -> None:

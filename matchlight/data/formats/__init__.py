@@ -30,9 +30,9 @@ from matchlight.data.formats.detection import detect, place_of
 from matchlight.data.formats.export import arranged, need_features, need_pictures
 from matchlight.data.formats.info import info
 from matchlight.data.formats.rows import Options
-from matchlight.data.formats.safe import new_file, new_folder
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures, FolderPictures, NpyFeatures, TarPictures
 from matchlight.data.formats.splits import default_splits
+from matchlight.files import new_file, new_folder
 from matchlight.pairs import Pairs, ReadOptions
 
 READERS: dict[str, Callable[[Path, Options], Pairs]] = {

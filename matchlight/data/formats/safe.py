@@ -8,11 +8,7 @@ Output is written beside its final place and moved there when complete, so that 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,50 +123,3 @@ def bad_rows(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(1))
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """A temporary place to write to; it becomes `path` in one step when all went well."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot write there ({error.strerror})") from error
-    partial = Path(name)
-    try:
-        yield partial
-        partial.chmod(0o666 & ~_umask())
-        os.replace(partial, path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; it becomes `path` in one step. A folder that holds something is never replaced."""
-    if path.is_dir() and any(path.iterdir()):
-        raise BadInput(f"{path}: already holds files; give a new or empty folder")
-    if path.exists() and not path.is_dir():
-        raise BadInput(f"{path}: is a file; give a new or empty folder")
-    partial: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        yield partial
-        partial.chmod(0o777 & ~_umask())
-        os.replace(partial, path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

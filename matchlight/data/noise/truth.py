@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.pairs import Pairs
 
@@ -41,13 +41,7 @@ class Truth:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON file, whole or not at all."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        files.write_text(Path(path), json.dumps(asdict(self)) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Truth:

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from matchlight import files
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.data.scenes.compose import compose
@@ -152,12 +153,13 @@ def _write(out: Path, scenes: Sequence[Scene], seed: int, licence: str) -> None:
     from scipy.sparse import save_npz
 
     fit = matrix([caption["meaning"] for scene in scenes for caption in scene["captions"]], scenes)
-    _atomic(out / "README.txt", lambda path: path.write_text(licence, encoding="utf-8"))
-    _atomic(out / "scenes.jsonl", lambda path: _lines(path, scenes))
-    _atomic(out / "relevance.npz", lambda path: save_npz(path, fit))
+    files.write_text(out / "README.txt", licence)
+    _write_lines(out / "scenes.jsonl", scenes)
+    with files.replaced(out / "relevance.npz") as draft:
+        save_npz(draft, fit)
     rows = [_row(scene, split) for scene, split in zip(scenes, splits(len(scenes), seed), strict=True)]
     (out / UNFINISHED).unlink()
-    _atomic(out / "captions.jsonl", lambda path: _lines(path, rows))
+    _write_lines(out / "captions.jsonl", rows)
 
 
 def _row(scene: Scene, split: str) -> dict[str, Any]:
@@ -166,12 +168,6 @@ def _row(scene: Scene, split: str) -> dict[str, Any]:
     return {"image": scene["image"], "captions": texts, "split": split, "labels": labels}
 
 
-def _lines(path: Path, records: Sequence[Any]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+def _write_lines(path: Path, records: Sequence[object]) -> None:
+    with files.replaced(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
-
-def _atomic(path: Path, write: Callable[[Path], object]) -> None:
-    part = path.with_name("part." + path.name)
-    write(part)
-    os.replace(part, path)

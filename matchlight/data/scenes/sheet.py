@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
+from matchlight import files
 from matchlight.core import BadInput
 
 COLUMNS, GAP, LINES, LINE = 6, 10, 4, 13
@@ -35,11 +36,9 @@ def contact_sheet(folder: Path, path: Path, count: int = 24) -> None:
 
 def _save(sheet: Image.Image, path: Path) -> None:
     """A PNG gets a palette, a third of the size; what is already there is replaced only by a whole file."""
-    part = path.with_name("part." + path.name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        (sheet.quantize(256) if path.suffix == ".png" else sheet).save(part, optimize=True)
-        part.replace(path)
+        with files.replaced(path) as draft:
+            (sheet.quantize(256) if path.suffix == ".png" else sheet).save(draft, optimize=True)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot write the sheet there ({error}); name a .png, .jpg or .webp file") from None
 

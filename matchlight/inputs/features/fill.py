@@ -45,8 +45,6 @@ def kept(cls: type[S], meta: dict[str, Any], produce: Produce, out: Path | None)
                     cache.make_room(size_of(meta), keep=folder)
                 _fill(folder, meta, produce)
             cache.touch(folder)
-            if out is not None:  # a user's folder is left tidy; whoever waits for this lock sees that it is gone
-                (folder / cache.LOCK).unlink(missing_ok=True)
             return cls.open(folder)
     except OSError as error:
         raise BadInput(_explained(error, folder, size_of(meta))) from None

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from matchlight import files
 from matchlight.core import BadInput
 from matchlight.data.tokenising import tokenize
 
@@ -164,13 +163,8 @@ def _from_json(value: Any) -> Vocabulary:
 
 
 def _replace(path: Path, content: str) -> Path:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        draft.write_text(content, encoding="utf-8")
-        os.replace(draft, path)
+        files.write_text(path, content)
     except OSError as problem:
         raise BadInput(f"{path}: cannot be written ({problem.strerror})") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
     return path

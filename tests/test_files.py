@@ -1,0 +1,163 @@
+"""Files are written whole or not at all, and a folder is changed by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matchlight import files
+from matchlight.core import BadInput
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from matchlight import files
+with files.locked(Path(sys.argv[1]), "working there"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.txt", lambda path: files.write_text(path, "one\ntwo\n")),
+        ("a.json", lambda path: files.write_json(path, {"é": [1]})),
+        ("a.npy", lambda path: files.write_array(path, np.arange(3))),
+        ("a.npz", lambda path: files.write_npz(path, {"x": np.arange(3)})),
+        ("a.b.npz", lambda path: files.write_npz(path, {"x": np.arange(3)}, compressed=False)),
+    ],
+)
+def test_each_writer_makes_the_folder_and_leaves_its_file_alone_there(
+    tmp_path: Path, name: str, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "new" / name)
+    write(tmp_path / "new" / name)  # over what is there
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "a.json", {"é": [1]})
+    assert (tmp_path / "a.json").read_bytes() == '{\n  "é": [\n    1\n  ]\n}\n'.encode()
+    assert files.read_json(tmp_path / "a.json", "a test") == {"é": [1]}
+    files.write_npz(tmp_path / "a.npz", {"x": np.arange(3)})
+    assert files.read_npz(tmp_path / "a.npz", "a test")["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_writer_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, flush: bool) -> None:
+    files.write_text(tmp_path / "a.txt", "old")
+    with pytest.raises(KeyboardInterrupt), files.replaced(tmp_path / "a.txt", flush=flush) as draft:
+        draft.write_text("ne")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_text_that_cannot_be_encoded_leaves_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        files.write_text(tmp_path / "a.txt", "\ud800")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_file_has_the_permissions_that_any_file_of_the_user_has(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    with files.new_file(tmp_path / "new") as draft:
+        draft.write_text("x")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_path_that_cannot_be_written_is_told_before_the_work_begins(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="cannot write there"), files.new_file(tmp_path / "file" / "new"):
+        pytest.fail("the work began")
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_process_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+    told = rf"another process is working there \(process {os.getpid()} on .+\); wait"
+    with files.locked(tmp_path, "working there"):
+        with pytest.raises(BadInput, match=told) as problem, files.locked(tmp_path, "working there"):
+            pytest.fail("both hold it")
+        with files.try_lock(tmp_path) as mine:
+            assert not mine
+    assert len(str(problem.value).splitlines()) == 1
+    with files.try_lock(tmp_path) as mine:
+        assert mine
+
+
+def test_nothing_is_left_in_a_folder_that_was_let_go_of(tmp_path: Path) -> None:
+    with files.locked(tmp_path / "new", "working there"):
+        assert files.is_free(tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
+
+
+@pytest.mark.parametrize("problem", [BlockingIOError(11, "busy"), TimeoutError("slow"), OSError(28, "full")])
+def test_an_error_of_the_work_is_not_taken_for_another_process(tmp_path: Path, problem: OSError) -> None:
+    with pytest.raises(type(problem)) as raised, files.locked(tmp_path, "working there"):
+        raise problem
+    assert raised.value is problem
+    with pytest.raises(type(problem)) as raised, files.try_lock(tmp_path):
+        raise problem
+    assert raised.value is problem and not list(tmp_path.iterdir())
+
+
+def test_a_process_that_was_killed_holds_nothing_and_its_lock_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "held\n"
+    with pytest.raises(BadInput, match=f"process {other.pid} on "), files.locked(tmp_path, "working there"):
+        pytest.fail("both hold it")
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    other.stdout.close()
+    assert (tmp_path / files.LOCK).exists() and files.is_free(tmp_path)
+    with files.locked(tmp_path, "working there"):
+        assert files.Lock(tmp_path / files.LOCK).holder().startswith(f"process {os.getpid()} on ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_whose_folder_was_removed_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    first, second = (files.Lock(tmp_path / "a" / files.LOCK) for _ in range(2))
+    assert first.acquire()
+    (tmp_path / "a" / files.LOCK).unlink()
+    assert second.acquire()
+    (tmp_path / "a" / files.LOCK).write_text("process 1 on another machine")
+    first.release()
+    assert (tmp_path / "a" / files.LOCK).exists()
+    second.release()
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="file: cannot write there: "), files.locked(tmp_path / "file", "working there"):
+        pytest.fail("it was held")
+
+
+def test_a_file_system_without_locks_is_worked_on_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.FileLock, "acquire", refused)
+    with files.try_lock(tmp_path) as mine:
+        assert mine
+
+
+def test_a_folder_is_free_until_something_of_somebodys_is_in_it(tmp_path: Path) -> None:
+    assert files.is_free(tmp_path / "none") and files.is_free(tmp_path)
+    (tmp_path / files.LOCK).touch()
+    assert files.is_free(tmp_path)
+    (tmp_path / "mine").touch()
+    assert not files.is_free(tmp_path) and not files.is_free(tmp_path / "mine")
