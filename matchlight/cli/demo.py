@@ -82,6 +82,7 @@ def _agree(path: Path, settings: dict[str, int]) -> None:
 
 def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any]:
     """Everything above into one folder; gives the test report beside what chance would reach."""
+    from matchlight.measuring.protocols import figure
     from matchlight.runs.evaluation import evaluate
     from matchlight.runs.folder import train
 
@@ -94,8 +95,9 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     pairs = Pairs.read(data)
     run = train("vse_infty", pairs, out / "run", seed=seed, resume=True, **DEMO_SETTINGS)
     report = evaluate(run, pairs, "test")
-    chance = 100 / report["pictures"]
-    say(f"R@1 {report['t2i']['r1']:.1f}% text to picture, {report['i2t']['r1']:.1f}% back; chance is {chance:.2f}%")
+    chance = 100 / figure(report, "pictures")
+    there, back = (figure(report, side, "r1") for side in ("t2i", "i2t"))
+    say(f"R@1 {there:.1f}% text to picture, {back:.1f}% back; chance is {chance:.2f}%")
     audited = _step(out / "audit", partial(_audit, run=run, data=data))
     found = files.read_json(audited / "summary.json", "an audit's summary")
     say(f"{found['flagged']} of {found['pairs']} pairs are suspect{_right(found)}")

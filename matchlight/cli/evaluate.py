@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,16 +90,17 @@ def _data(data: Path, scores: Path | None) -> Any:
 def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device: str, precision: str) -> Any:
     """Scores from run folders, or from files where they are no folders."""
     from matchlight.measuring.referee import Scored, read_scores
-    from matchlight.runs.evaluation import scored
+    from matchlight.runs.evaluation import Scoring, scored
     from matchlight.runs.folder import Run
 
     if all(path.suffix == ".npy" or path.is_file() for path in paths):
         return Scored(read_scores(paths))
     runs = [Run.load(path, device=device) for path in paths]
-    return scored(runs[0], pairs, split, protocol=protocol, others=runs[1:], precision=precision, quiet=False)
+    how = Scoring(precision=precision, quiet=False)
+    return scored(runs[0], pairs, split, protocol=protocol, others=runs[1:], scoring=how)
 
 
-def print_report(report: dict[str, Any]) -> None:
+def print_report(report: Mapping[str, object]) -> None:
     """A report as tables, and what a paired test says of it."""
     from rich.console import Console
 
@@ -107,7 +109,8 @@ def print_report(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     for one in tables(report):
         console.print(one)
-    for name, found in report.get("against", {}).items():
-        low, high = found["interval"]
-        told = f"{name}: {found['difference']:+.4g} ({low:+.4g} to {high:+.4g}), p = {found['p']:.4f}"
-        console.print(told, markup=False)
+    against = report.get("against")
+    for name, test in against.items() if isinstance(against, Mapping) else ():
+        low, high = test["interval"]
+        line = f"{name}: {test['difference']:+.4g} ({low:+.4g} to {high:+.4g}), p = {test['p']:.4f}"
+        console.print(line, markup=False)

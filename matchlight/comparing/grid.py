@@ -74,18 +74,18 @@ def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> di
     )
     trained = time.monotonic()
     scores = scored(run, pairs, settings.split, protocol=settings.protocol)
-    judged = scores.judged(pairs.subset(settings.split), protocol=settings.protocol)
+    measured = scores.measured(pairs.subset(settings.split), protocol=settings.protocol)
     truth.save(folder / "truth.json")
-    name, path = judged.main
-    files.write_array(folder / significance.SHARES, judged.figures.shares(path))
+    name, path = measured.main
+    files.write_array(folder / significance.SHARES, measured.figures.shares(path))
     found = {
         "method": cell.entrant.label,
         "noise": cell.noise,
         "seed": cell.seed,
         "measure": name,
-        "value": judged.figures.value(path),
+        "value": measured.figures.value(path),
         "seconds": round(max(trained - began, logged_seconds(folder / "run")) + time.monotonic() - trained, 1),
-        "report": judged.report,
+        "report": measured.report,
     }
     files.write_json(folder / "report.json", found)
     return found

@@ -93,7 +93,7 @@ def as_svg(results: Results) -> str:
 def write(folder: Path, results: Results) -> None:
     """table.csv, table.md, table.tex, curves.svg, results.json and report.html, each replaced whole."""
     results["table"] = summary(results)
-    results["tests"] = significance.tests(results, significance.shares_in(folder))
+    results["tests"] = significance.tests(results["cells"], results["noise"], significance.shares_in(folder))
     files.write_text(folder / "table.csv", as_csv(results))
     files.write_text(folder / "table.md", as_markdown(results))
     files.write_text(folder / "table.tex", as_latex(results))

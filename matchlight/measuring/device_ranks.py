@@ -27,10 +27,10 @@ def device_scores(matcher: Matcher, images: Embeddings, texts: Embeddings, *, bu
         some = some if matcher.depends_on_padding or whole else trim(some, width)
         for i in range(0, len(images), blocks.tall):
             rows = slice(i, i + blocks.tall)
-            found = matcher.score(images.take(rows).to(where), some).float()
+            block = matcher.score(images.take(rows).to(where), some).float()
             if whole:
-                return found
-            out[rows, places.to(where)] = found
+                return block
+            out[rows, places.to(where)] = block
     return out
 
 

@@ -1,18 +1,29 @@
-"""The referee: scores of a run or of any tool, judged alike; several as an ensemble, two against each other."""
+"""The referee: scores of a run or of any tool, measured alike; several as an ensemble, two against each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics import paired
-from matchlight.measuring.protocols import ALL, Judged, evaluate_scores, judge_scores
+from matchlight.measuring.metrics import PairedTest, paired
+from matchlight.measuring.metrics.arrays import Array
+from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
+from matchlight.measuring.protocols.reports import BySide
 from matchlight.pairs import Pairs
+
+ScoreFiles = str | Path | Sequence[str | Path]  # one .npy matrix, or several for an ensemble
+
+
+class Predicted(TypedDict, total=False):
+    """What a method says of labels, for the labels protocol: options of that protocol."""
+
+    predictions: dict[str, np.ndarray]  # (N, classes) probabilities by side
+    thresholds: BySide | None  # chosen on validation data
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,14 +31,15 @@ class Scored:
     """The scores of one split, and what a run knows besides."""
 
     matrix: np.ndarray  # (pictures, captions), in file order
-    by_labels: bool = False  # judged by labels where nobody says how
-    told: dict[str, Any] = field(default_factory=dict)  # predictions and thresholds, for the labels protocol
-    spread: dict[str, float] | None = None  # within the sets of a method that has sets
+    by_labels: bool = False  # measured by labels where nobody says how
+    predicted: Predicted = field(default_factory=Predicted)
+    spread: BySide | None = None  # within the sets of a method that has sets
 
-    def judged(self, part: Pairs, *, protocol: str = "auto", **options: Any) -> Judged:
-        """The report of one protocol, with the values a query behind it."""
+    def measured(self, part: Pairs, *, protocol: str = "auto", **options: Unpack[Options]) -> Measured:
+        """The report of one protocol, with the values of each query behind it."""
         kind = "labels" if self.by_labels and protocol == "auto" else protocol
-        return judge_scores(self.matrix, part, protocol=kind, **options, **self.told)
+        every: Options = {**options, **self.predicted}
+        return measure_scores(self.matrix, part, protocol=kind, **every)
 
 
 def report_of(
@@ -37,40 +49,47 @@ def report_of(
     protocol: str = "auto",
     ci: bool = False,
     against: Scored | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+    **options: Unpack[Options],
+) -> Report:
     """The report on a split: `ci` adds 95% intervals, `against` a paired test with other scores of the same split."""
     if protocol == ALL:
-        report = evaluate_scores(scored.matrix, part, protocol=protocol, ci=ci, **options, **scored.told)
+        every: Options = {**options, **scored.predicted}
+        report = evaluate_scores(scored.matrix, part, protocol=protocol, ci=ci, **every)
     else:
-        mine = scored.judged(part, protocol=protocol, **options)
+        mine = scored.measured(part, protocol=protocol, **options)
         report = mine.with_intervals() if ci else mine.report
         if against is not None:
-            same = Scored(against.matrix, scored.by_labels)  # judged as the first one is
-            report = {**report, "against": versus(mine, same.judged(part, protocol=protocol, **options))}
+            same = Scored(against.matrix, scored.by_labels)  # measured as the first one is
+            report = {**report, "against": versus(mine, same.measured(part, protocol=protocol, **options))}
     return report if scored.spread is None else {**report, "spread": scored.spread}
 
 
-def versus(mine: Judged, other: Judged) -> dict[str, Any]:
+def versus(mine: Measured, other: Measured) -> dict[str, PairedTest]:
     """Figure by figure, how much higher the first is than the second, with an interval and a paired test's p."""
-    out: dict[str, Any] = {}
-    for path in mine.figures.sums:
-        out[".".join(path)] = paired(mine.figures.shares(path), other.figures.shares(path))
-    return out
+    paths = mine.figures.sums
+    return {".".join(path): paired(mine.figures.shares(path), other.figures.shares(path)) for path in paths}
 
 
 # ---- from files ------------------------------------------------------------------------------------------------------
 
 
-def evaluate_file(path: Any, pairs: Pairs, split: str = "test", **options: Any) -> dict[str, Any]:
+def evaluate_file(
+    path: ScoreFiles,
+    pairs: Pairs,
+    split: str = "test",
+    *,
+    protocol: str = "auto",
+    ci: bool = False,
+    **options: Unpack[Options],
+) -> Report:
     """The referee alone: scores of any tool, as a .npy matrix of (pictures, captions) in file order.
 
-    Several files make an ensemble. Options are those of `report_of`.
+    Several files make an ensemble.
     """
-    return report_of(Scored(read_scores(path)), pairs.subset(split), **options)
+    return report_of(Scored(read_scores(path)), pairs.subset(split), protocol=protocol, ci=ci, **options)
 
 
-def read_scores(path: Any) -> np.ndarray:
+def read_scores(path: ScoreFiles) -> np.ndarray:
     """One .npy matrix, left on disk, or the mean of several."""
     paths = [path] if isinstance(path, str | Path) else list(path)
     matrices = [_score_file(one) for one in paths]
@@ -82,12 +101,11 @@ def read_scores(path: Any) -> np.ndarray:
 
 def mean_scores(matrices: Sequence[np.ndarray]) -> np.ndarray:
     """An ensemble: the plain mean of all scores, as the papers take it."""
-    wide = np.float64 if matrices[0].dtype == np.float64 else np.float32
-    total: Any = np.array(matrices[0], wide)
+    total: Array = np.array(matrices[0], np.float64 if matrices[0].dtype == np.float64 else np.float32)
     for matrix in matrices[1:]:
         total += matrix
-    total /= wide(len(matrices))
-    return np.asarray(total)
+    total /= total.dtype.type(len(matrices))
+    return total
 
 
 def _score_file(path: str | Path) -> np.ndarray:

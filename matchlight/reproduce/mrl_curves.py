@@ -11,7 +11,7 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.measuring.metrics import Relevance
 from matchlight.measuring.metrics import precision_recall as curve
-from matchlight.measuring.protocols import evaluate_scores
+from matchlight.measuring.protocols import evaluate_scores, figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
@@ -58,11 +58,12 @@ def curves_of(run: Run, pairs: Pairs, *, split: str = "test") -> tuple[list[Row]
     assert part.labels is not None
     scores = split_scores(run, pairs, split)
     shared = Relevance.of_labels(part.labels.image, part.labels.text)
-    rows = []
+    rows: list[Row] = []
     for way, asked in {"i2t": (scores, shared), "t2i": (scores.T, shared.T)}.items():
         for recall, precision in zip(*curve(*asked), strict=True):
             rows.append({"way": way, "recall": float(recall), "precision": float(precision)})
-    return rows, evaluate_scores(scores, part, protocol="labels")["map"]
+    report = evaluate_scores(scores, part, protocol="labels")
+    return rows, {way: figure(report, "map", way) for way in ("i2t", "t2i", "mean")}
 
 
 def _chance(pairs: Pairs) -> float:

@@ -145,7 +145,7 @@ def _reports(
         work.check_idle()
         if noise is not None:
             raise BadInput(f"{work.name} trains nothing here, so --noise means nothing; score files have theirs")
-        return {Place(path.stem): [evaluate_file(path, work.pairs, **asked)] for path in _paths(scores)}, []
+        return {Place(path.stem): [dict(evaluate_file(path, work.pairs, **asked))] for path in _paths(scores)}, []
     work.check(entrants)
     found: dict[Place, list[dict[str, Any]]] = {}
     facts: dict[str, None] = {}

@@ -1,12 +1,13 @@
-"""How good a run is: encode a split, score everything, hand the matrix to the referee (protocols)."""
+"""How good a run is: encode a split, score everything, hand the matrix to the protocols."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from matchlight.data.formats.safe import is_inside
 from matchlight.files import is_array_file, write_array
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.metrics import best_threshold, circular_variance
-from matchlight.measuring.protocols import ALL
-from matchlight.measuring.referee import Scored, mean_scores, report_of
+from matchlight.measuring.protocols import ALL, Options
+from matchlight.measuring.referee import Predicted, Scored, mean_scores, report_of
 from matchlight.pairs import Labels, Pairs
 from matchlight.parts.sets import SetSimilarity
 from matchlight.runs.folder import Run
@@ -25,6 +26,15 @@ from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both, predicted
 
 PRECISIONS = ("fp32", "tf32")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a score matrix is computed; none of it changes what is measured."""
+
+    budget: int | None = None  # bytes that a block of scores may take; None: what suits the device
+    precision: str = "fp32"  # "tf32" lets a GPU round the inputs of products
+    quiet: bool = True  # no progress bars
 
 
 @contextmanager
@@ -57,17 +67,17 @@ def _encoded(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> tuple[Embe
 
 def _predicted(run: Run, sides: tuple[Embeddings, Embeddings], labels: Labels) -> dict[str, np.ndarray]:
     """Label probabilities by side, columns as the data names its classes; empty where the method predicts none."""
-    found = predicted(run.matcher, *sides)
-    return {side: _columns(named, run.classes or labels.names, labels.names) for side, named in found.items()}
+    known = run.classes or labels.names
+    return {side: _columns(named, known, labels.names) for side, named in predicted(run.matcher, *sides).items()}
 
 
-def _columns(found: np.ndarray, known: list[str], wanted: list[str]) -> np.ndarray:
+def _columns(probabilities: np.ndarray, known: list[str], wanted: list[str]) -> np.ndarray:
     """Probabilities of the classes `wanted`; one that the run never saw has probability 0."""
-    place = {name: k for k, name in enumerate(known[: found.shape[1]])}
-    out = np.zeros((len(found), len(wanted)), np.float32)
+    place = {name: k for k, name in enumerate(known[: probabilities.shape[1]])}
+    out = np.zeros((len(probabilities), len(wanted)), np.float32)
     for column, name in enumerate(wanted):
         if name in place:
-            out[:, column] = found[:, place[name]]
+            out[:, column] = probabilities[:, place[name]]
     return out
 
 
@@ -79,8 +89,8 @@ def _thresholds(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> dict[st
     labels = pairs.subset("val").labels
     assert labels is not None
     real = {IMAGE: labels.image, TEXT: labels.text}
-    found = _predicted(run, _encoded(run, inputs, "val", quiet=quiet), labels)
-    return {side: best_threshold(given, real[side]) for side, given in found.items()}
+    named = _predicted(run, _encoded(run, inputs, "val", quiet=quiet), labels)
+    return {side: best_threshold(given, real[side]) for side, given in named.items()}
 
 
 def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, float] | None:
@@ -99,27 +109,24 @@ def evaluate(
     split: str = "test",
     *,
     protocol: str = "auto",
-    ties: str = "worst",
     ci: bool = False,
-    fold: int | None = None,
     scores: str | Path | None = None,
     others: Sequence[Run] = (),
-    budget: int | None = None,
-    precision: str = "fp32",
-    quiet: bool = True,
-) -> dict[str, Any]:
+    scoring: Scoring | None = None,
+    **options: Unpack[Options],
+) -> dict[str, object]:
     """The report of a protocol on one split; `scores` keeps the matrix as a .npy file, `ci` adds 95% intervals.
 
     `auto` is `labels` for a method that was trained by labels, else what the data suggests; `all` is every protocol
-    that the data allows. `others` make an ensemble: the mean of all scores is ranked.
+    that the data allows. `others` make an ensemble: the mean of all scores is ranked. Options are those of protocols,
+    such as `ties="official"` and `fold=1000`.
     """
     if scores is not None:
         check_scores_file(Path(scores), pairs)
-    asked = {"budget": budget, "precision": precision, "quiet": quiet}
-    found = scored(run, pairs, split, protocol=protocol, others=others, **asked)  # type: ignore[arg-type]
+    all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)
     if scores is not None:
-        write_array(Path(scores), found.matrix)
-    return report_of(found, pairs.subset(split), protocol=protocol, ties=ties, ci=ci, fold=fold)
+        write_array(Path(scores), all_scores.matrix)
+    return dict(report_of(all_scores, pairs.subset(split), protocol=protocol, ci=ci, **options))
 
 
 def check_scores_file(path: Path, pairs: Pairs) -> None:
@@ -138,21 +145,19 @@ def scored(
     *,
     protocol: str = "auto",
     others: Sequence[Run] = (),
-    budget: int | None = None,
-    precision: str = "fp32",
-    quiet: bool = True,
+    scoring: Scoring | None = None,
 ) -> Scored:
-    """Encode and score a split, by one run or by several; what the labels protocol is told is asked of one run only."""
+    """Encode and score a split, by one run or by several; labels are predicted where there is one run only."""
+    how = scoring or Scoring()
     asked = protocol in ("labels", ALL) or (protocol == "auto" and run.by_labels)
     by_labels = pairs.labels is not None and asked
     inputs = run.inputs(pairs)
-    told: dict[str, Any] = {}
-    with products_in(precision, run.device):
-        sides = _encoded(run, inputs, split, quiet=quiet)
-        matrix = score_all(run.matcher, *sides, budget=budget, quiet=quiet)
-        if by_labels and pairs.labels is not None and not others and (found := _predicted(run, sides, pairs.labels)):
-            told = {"predictions": found, "thresholds": _thresholds(run, inputs, split, quiet=quiet)}
+    said: Predicted = {}
+    with products_in(how.precision, run.device):
+        sides = _encoded(run, inputs, split, quiet=how.quiet)
+        matrix = score_all(run.matcher, *sides, budget=how.budget, quiet=how.quiet)
+        if by_labels and pairs.labels is not None and not others and (named := _predicted(run, sides, pairs.labels)):
+            said = {"predictions": named, "thresholds": _thresholds(run, inputs, split, quiet=how.quiet)}
     if others:
-        more = (split_scores(one, pairs, split, budget=budget, precision=precision, quiet=quiet) for one in others)
-        matrix = mean_scores([matrix, *more])
-    return Scored(matrix, by_labels, told, set_spread(run.matcher, *sides) if not others else None)
+        matrix = mean_scores([matrix, *(split_scores(one, pairs, split, **asdict(how)) for one in others)])
+    return Scored(matrix, by_labels, said, set_spread(run.matcher, *sides) if not others else None)

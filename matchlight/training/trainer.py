@@ -232,7 +232,7 @@ class Trainer:
             raise self._diverged("scores that are no numbers")
         named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
         held = self.pairs.select(pictures, self.held)
-        return evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None)
+        return dict(evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None))
 
     def _diverged(self, how: str) -> BadInput:
         kept = f"{self.folder} keeps the last good state"

@@ -282,7 +282,7 @@ def told_apart(pictures: int = 200) -> dict[str, Any]:
     values = {"best": best, "close": best + rng.normal(0, 0.2, pictures) - 0.001, "far": best - rng.random(pictures)}
     shares = {(name, seed): each for name, each in values.items() for seed in (0, 1)}
     found = results([(name, 0.4, seed, float(each.sum())) for (name, seed), each in shares.items()])
-    found["tests"] = significance.tests(found, kept(shares))
+    found["tests"] = significance.tests(found["cells"], found["noise"], kept(shares))
     return found
 
 
@@ -299,11 +299,18 @@ def test_a_method_far_behind_has_stars_and_one_hardly_behind_has_none() -> None:
 
 def test_seeds_that_one_method_lacks_and_shares_of_other_pictures_make_no_test() -> None:
     found = results([("a", 0.0, 0, 3.0), ("b", 0.0, 1, 2.0)])
-    assert significance.tests(found, kept({("a", 0): np.ones(3), ("b", 1): np.ones(3)})) == []
+    assert significance.tests(found["cells"], found["noise"], kept({("a", 0): np.ones(3), ("b", 1): np.ones(3)})) == []
     found = results([("a", 0.0, 0, 3.0), ("b", 0.0, 0, 2.0)])
-    assert significance.tests(found, kept({("a", 0): np.ones(3), ("b", 0): np.ones(4)})) == []
-    assert significance.tests(found, lambda cell: None) == []
-    assert len(significance.tests(found, kept({("a", 0): np.ones(3), ("b", 0): np.full(3, 2 / 3)}))) == 1
+    assert significance.tests(found["cells"], found["noise"], kept({("a", 0): np.ones(3), ("b", 0): np.ones(4)})) == []
+    assert significance.tests(found["cells"], found["noise"], lambda cell: None) == []
+    assert (
+        len(
+            significance.tests(
+                found["cells"], found["noise"], kept({("a", 0): np.ones(3), ("b", 0): np.full(3, 2 / 3)})
+            )
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("p", "mark"), [(0.0009, "***"), (0.001, "**"), (0.01, "*"), (0.05, ""), (1.0, "")])

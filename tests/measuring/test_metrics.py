@@ -252,7 +252,7 @@ def test_long_lists_with_many_relevant_items_agree_with_a_walk_down_them(seed, t
     gains = rng.integers(0, 4, (3, 150)).astype(np.uint8) * (rng.random((3, 150)) < 0.6)
     walks = [[place for place, hit in enumerate(row, 1) if hit] for row in ranking.listed(scores, gains > 0, ties)]
     for fits in kinds_of(gains):
-        assert [p.tolist() for _, p in m.found(scores, fits, ties=ties)] == walks
+        assert [p.tolist() for _, p in m.relevant_positions(scores, fits, ties=ties)] == walks
     aps, gained = m.by_gains(scores, Relevance.of_array(gains), at=20, ties=ties)
     assert aps.mean() == pytest.approx(ranking.mean_average_precision(scores, gains > 0, ties, 150, "zero"))
     assert gained.mean() == pytest.approx(ranking.ndcg(scores, gains, ties, 20))
@@ -461,9 +461,9 @@ def test_pmrp_agrees_with_the_recorded_figures():
     assert 100 * m.pmrp(scores.T, texts, codes) == pytest.approx(float(file["t2i_pmrp"]))
     for z in (0, 1, 2):
         near = Relevance.of_codes(codes, texts, within=z)
-        rp = [(p <= len(p)).mean() for _, p in m.found(scores, near)]
+        rp = [(p <= len(p)).mean() for _, p in m.relevant_positions(scores, near)]
         assert_allclose(rp, file["i2t_rp"][z])
-        rp = [(p <= len(p)).mean() for _, p in m.found(scores.T, near.T)]
+        rp = [(p <= len(p)).mean() for _, p in m.relevant_positions(scores.T, near.T)]
         assert_allclose(rp, file["t2i_rp"][z])
         assert 100 * m.hit_rate(m.ranks(scores, near), at=1) == pytest.approx(float(file["i2t_plausible_r1"]))
         assert 100 * m.hit_rate(m.ranks(scores.T, near.T), at=1) == pytest.approx(float(file["t2i_plausible_r1"]))

@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from matchlight.core import BadInput
 from matchlight.measuring import metrics as m
 from matchlight.measuring.protocols import PROTOCOLS, coco, evaluate_scores, table
-from matchlight.measuring.protocols.labels import siblings
+from matchlight.measuring.protocols.by_labels import siblings
 from matchlight.pairs import Labels, Pairs
 
 PARITY = os.environ.get("MATCHLIGHT_PARITY")
@@ -182,7 +182,7 @@ def labelled(image, text, **more) -> Pairs:
     return pairs_of(np.arange(len(text)), labels=Labels(names, image, text), **more)
 
 
-def test_a_set_of_labels_without_words_is_judged_by_labels():
+def test_a_set_of_labels_without_words_is_measured_by_labels():
     hot = np.eye(2)[[0, 1, 0]]
     report = evaluate_scores(np.eye(3), labelled(hot, hot, words=""))
     assert set(report) == {"map", "ndcg"} and set(report["map"]) == {"i2t", "t2i", "mean"}

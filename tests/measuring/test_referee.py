@@ -11,7 +11,7 @@ import pytest
 
 from matchlight.cli import main
 from matchlight.core import BadInput
-from matchlight.measuring.protocols import evaluate_scores, judge_scores
+from matchlight.measuring.protocols import evaluate_scores, measure_scores
 from matchlight.measuring.referee import Scored, evaluate_file, mean_scores, read_scores, report_of, versus
 from matchlight.pairs import Labels, Pairs
 from tests.measuring.test_protocols import pairs_of, perfect, shown
@@ -116,11 +116,11 @@ def scenes(tmp_path_factory) -> Pairs:
 def test_map_at_r_on_scenes_is_that_of_their_scene_graphs(scenes):
     from tests.reference import scene_relevance as slow
 
-    told = [json.loads(line) for line in (scenes.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines()]
-    captions = [caption for scene in told for caption in scene["captions"]]
-    fits = np.array([[slow.fits(caption["meaning"], scene) for scene in told] for caption in captions])
+    drawn = [json.loads(line) for line in (scenes.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines()]
+    captions = [caption for scene in drawn for caption in scene["captions"]]
+    fits = np.array([[slow.fits(caption["meaning"], scene) for scene in drawn] for caption in captions])
     assert fits.sum() > len(captions)  # some captions fit several pictures
-    scores = np.random.default_rng(1).normal(size=(len(told), len(captions))) + 2 * fits.T
+    scores = np.random.default_rng(1).normal(size=(len(drawn), len(captions))) + 2 * fits.T
     report = evaluate_scores(scores, scenes)
     for side, matrix, truth in (("i2t", scores, fits.T), ("t2i", scores.T, fits)):
         values = ranking.at_r(matrix, truth, "worst")
@@ -132,11 +132,11 @@ def test_map_at_r_on_scenes_is_that_of_their_scene_graphs(scenes):
 
 
 def test_pmrp_on_scenes_is_that_of_the_things_they_show(scenes):
-    told = [json.loads(line) for line in (scenes.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines()]
-    things = sorted({group["object"] for scene in told for group in scene["groups"]})
-    codes = [[thing in {group["object"] for group in scene["groups"]} for thing in things] for scene in told]
+    drawn = [json.loads(line) for line in (scenes.root / "scenes.jsonl").read_text(encoding="utf-8").splitlines()]
+    things = sorted({group["object"] for scene in drawn for group in scene["groups"]})
+    codes = [[thing in {group["object"] for group in scene["groups"]} for thing in things] for scene in drawn]
     texts = [codes[picture] for picture in scenes.picture]
-    scores = np.random.default_rng(2).normal(size=(len(told), len(scenes)))
+    scores = np.random.default_rng(2).normal(size=(len(drawn), len(scenes)))
     report = evaluate_scores(scores, scenes, protocol="pmrp")
     assert report["i2t"] == pytest.approx(100 * ranking.pmrp(scores, codes, texts, "worst"))
     assert report["t2i"] == pytest.approx(100 * ranking.pmrp(scores.T, texts, codes, "worst"))
@@ -151,17 +151,17 @@ def test_the_summary_of_folds_is_ours_and_by_name_what_old_code_prints():
     rng = np.random.default_rng(0)
     pairs = pairs_of(np.repeat(np.arange(40), 5))
     report = evaluate_scores(rng.normal(size=(40, 200)) + 2 * perfect(pairs), pairs, protocol="five-fold", fold=8)
-    told = report["summaries"]
+    lines = report["summaries"]
     ar = np.mean([np.mean([fold["i2t"][k] for k in ("r1", "r5", "r10")]) for fold in report["folds"]])
     ari = np.mean([np.mean([fold["t2i"][k] for k in ("r1", "r5", "r10")]) for fold in report["folds"]])
-    assert told["ours"] == pytest.approx({"rsum": report["rsum"], "i2t": ar, "t2i": ari})
+    assert lines["ours"] == pytest.approx({"rsum": report["rsum"], "i2t": ar, "t2i": ari})
     assert report["rsum"] == pytest.approx(3 * ar + 3 * ari)
     # a fold's row is [..., ar, ari, rsum]; the old line prints column 10 times 6, column 11 and column 12
     row = [ar, ari, report["rsum"]]
-    assert told["scan"] == pytest.approx({"rsum": 6 * row[0], "i2t": row[1], "t2i": row[2]})
-    assert told["ncr"] == pytest.approx({"rsum": 6 * ar, "i2t": ar, "t2i": ari})
-    assert told["vse++"] == pytest.approx({"rsum": 6 * report["rsum"], "i2t": ar, "t2i": ari})
-    assert abs(told["scan"]["rsum"] - told["ours"]["rsum"]) > 1
+    assert lines["scan"] == pytest.approx({"rsum": 6 * row[0], "i2t": row[1], "t2i": row[2]})
+    assert lines["ncr"] == pytest.approx({"rsum": 6 * ar, "i2t": ar, "t2i": ari})
+    assert lines["vse++"] == pytest.approx({"rsum": 6 * report["rsum"], "i2t": ar, "t2i": ari})
+    assert abs(lines["scan"]["rsum"] - lines["ours"]["rsum"]) > 1
     assert "SCAN's code would print" in shown(report)
 
 
@@ -213,10 +213,10 @@ def test_better_scores_are_found_better_and_the_same_scores_are_not():
     poor = rng.normal(size=(60, 180)) + perfect(pairs)
     good = poor + 2 * perfect(pairs)
     found = report_of(Scored(good), pairs, against=Scored(poor))
-    told = found["against"]["rsum"]
-    assert told["difference"] == pytest.approx(found["rsum"] - evaluate_scores(poor, pairs)["rsum"])
-    assert told["p"] < 0.001 and told["interval"][0] > 0
-    same = versus(judge_scores(poor, pairs), judge_scores(poor, pairs))
+    test = found["against"]["rsum"]
+    assert test["difference"] == pytest.approx(found["rsum"] - evaluate_scores(poor, pairs)["rsum"])
+    assert test["p"] < 0.001 and test["interval"][0] > 0
+    same = versus(measure_scores(poor, pairs), measure_scores(poor, pairs))
     assert same["rsum"] == {"difference": 0.0, "interval": [0.0, 0.0], "p": 1.0}
     assert set(same) >= {"rsum", "i2t.r1", "t2i.r10", "i2t.meanr"}
 
@@ -228,15 +228,15 @@ def test_the_shares_of_pictures_sum_up_to_every_figure_that_has_an_interval(prot
     codes = rng.random((12, 4)) < 0.5
     codes[:, 0] = True
     pairs = pairs_of(owner, labels=Labels(list("abcd"), codes, codes[owner]))
-    judged = judge_scores(rng.normal(size=(12, len(owner))), pairs, protocol=protocol, fold=4)
-    report = judged.with_intervals(resamples=50)
-    assert len(judged.figures.sums) >= 2
-    for path in judged.figures.sums:
+    measured = measure_scores(rng.normal(size=(12, len(owner))), pairs, protocol=protocol, fold=4)
+    report = measured.with_intervals(resamples=50)
+    assert len(measured.figures.sums) >= 2
+    for path in measured.figures.sums:
         value, ends = report, report["ci"]
         for name in path:
             value, ends = value.get(name) if isinstance(value, dict) else None, ends[name]
         if value is not None:
-            assert judged.figures.shares(path).sum() == pytest.approx(value)
+            assert measured.figures.shares(path).sum() == pytest.approx(value)
             assert ends[0] <= value + 1e-9 and value - 1e-9 <= ends[1]
 
 

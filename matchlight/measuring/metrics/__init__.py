@@ -7,12 +7,25 @@ memory-mapped matrix stays on disk. Results never depend on the block size. All 
 
 Ties: "worst" (the default) lets every tied wrong item come first, so a model that gives one score to everything earns
 nothing; "official" puts the larger index first, as a reversed ascending sort does.
+
+In reading order:
+
+    arrays.py      the types of arrays, and what is taken for one
+    links.py       the relevant places of each query as lists
+    relevance.py   `Relevance`: which pictures fit which captions, computed block by block
+    blocks.py      scores read a few queries at a time, over several threads
+    ranks.py       ranks by counting; R@K, median and mean rank, rsum, cross rank
+    gain_lists.py  each query's whole list as gains, best score first
+    positions.py   the positions of all relevant items of a query
+    precision.py   AP, R-precision, mAP@R, precision-recall curves, PMRP
+    ndcg.py        NDCG and AP from one ranking
+    unranked.py    Micro-F1, AUROC, circular variance: figures that need no ranking
+    sampling.py    `Figures`: confidence intervals and paired tests over pictures
 """
 
 from matchlight.measuring.metrics.blocks import Window, as_scores
 from matchlight.measuring.metrics.ndcg import by_gains, ndcg
-from matchlight.measuring.metrics.plain import auroc, average_precision, best_threshold, circular_variance, micro_f1
-from matchlight.measuring.metrics.positions import found
+from matchlight.measuring.metrics.positions import relevant_positions
 from matchlight.measuring.metrics.precision import (
     average_precisions,
     ir_recall,
@@ -37,11 +50,14 @@ from matchlight.measuring.metrics.ranks import (
     rsum,
 )
 from matchlight.measuring.metrics.relevance import Relevance
-from matchlight.measuring.metrics.sampling import Figures, holm, interval, intervals, paired
+from matchlight.measuring.metrics.sampling import Figures, Intervals, PairedTest, holm, interval, intervals, paired
+from matchlight.measuring.metrics.unranked import auroc, average_precision, best_threshold, circular_variance, micro_f1
 
 __all__ = [
     "NOTHING",
     "Figures",
+    "Intervals",
+    "PairedTest",
     "Relevance",
     "Window",
     "as_scores",
@@ -52,7 +68,6 @@ __all__ = [
     "best_threshold",
     "circular_variance",
     "cross_ranks",
-    "found",
     "hit_rate",
     "holm",
     "interval",
@@ -74,5 +89,6 @@ __all__ = [
     "r_precisions",
     "rank_histogram",
     "ranks",
+    "relevant_positions",
     "rsum",
 ]

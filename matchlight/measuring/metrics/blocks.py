@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.relevance import Array, Relevance
+from matchlight.measuring.metrics.arrays import Array, Numbers, as_array
+from matchlight.measuring.metrics.relevance import Relevance
 
 BUDGET = 32 << 20  # bytes that all blocks under way and their working copies may take; small blocks stay in the cache
 WORKING = 24  # bytes a score needs beside itself at the widest: a sorted copy, a mask, gains
@@ -41,7 +42,7 @@ class Window:
         return len(self.rows), len(self.columns)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """What the bigger matrix holds."""
         return self.base.dtype
 
@@ -66,17 +67,10 @@ def _straight(places: Array) -> slice | Array:
 
 
 Scores = Array | Window
+ScoresLike = Numbers | Window  # what a caller may hand over
 
 
-def as_array(values: Any) -> Array:
-    """NumPy's view of an array, list or tensor (any device, bfloat16 included)."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
-    return np.asarray(values)
-
-
-def as_scores(scores: Any) -> Scores:
+def as_scores(scores: ScoresLike) -> Scores:
     """Scores as a two-dimensional array of real numbers, memory-mapped ones left on disk."""
     if isinstance(scores, Window):
         return scores
@@ -129,7 +123,7 @@ def _straightened(block: Array) -> Array:
     return out
 
 
-def over(scores: Any, budget: int, work: Callable[[int, int, Array], T]) -> list[T]:
+def over(scores: ScoresLike, budget: int, work: Callable[[int, int, Array], T]) -> list[T]:
     """What `work(q0, q1, scores of these queries)` gives for each block, in order; blocks go to threads."""
     matrix = as_scores(scores)
     parts = list(spans(matrix, budget))

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Places = npt.NDArray[np.int64]
+from matchlight.measuring.metrics.arrays import Array, Places
+
+
+class Sparse(Protocol):
+    """What is read of a SciPy sparse matrix."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+
+    def tocsr(self) -> Sparse:
+        """The same matrix, row by row."""
+
+    def toarray(self) -> Array:
+        """The same matrix with its zeros."""
+
+    def nonzero(self) -> tuple[Array, Array]:
+        """Rows and columns of what is not zero."""
+
+    def __gt__(self, other: float) -> Sparse: ...
+
+    def __getitem__(self, place: tuple[slice, slice]) -> Sparse: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +44,7 @@ class Links:
         return Links(np.arange(len(owner) + 1), np.asarray(owner, np.int64)).turned(pictures)
 
     @staticmethod
-    def of_sparse(matrix: Any) -> Links:
+    def of_sparse(matrix: Sparse) -> Links:
         """The places of a SciPy sparse matrix that hold more than zero."""
         rows, columns = (matrix.tocsr() > 0).nonzero()
         order = np.lexsort((columns, rows))

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.blocks import BUDGET, as_scores, check_size, check_ties, over
-from matchlight.measuring.metrics.lists import listed
-from matchlight.measuring.metrics.positions import Values
+from matchlight.measuring.metrics.arrays import Array, Numbers, Values, as_array
+from matchlight.measuring.metrics.blocks import BUDGET, ScoresLike, as_scores, check_size, check_ties, over
+from matchlight.measuring.metrics.gain_lists import listed
 from matchlight.measuring.metrics.precision import average_precision_of, check_empty, no_hit
-from matchlight.measuring.metrics.relevance import Array, Relevance
+from matchlight.measuring.metrics.relevance import Relevance
 
 DISCOUNTS = ("standard", "coco_t2i")
 
 
 def by_gains(
-    scores: Any,
+    scores: ScoresLike,
     relevance: Relevance,
     *,
     at: int = 500,
     empty: str = "zero",
     discount: str = "standard",
-    sibling: Any = None,
+    sibling: Numbers | None = None,
     ties: str = "worst",
     budget: int = BUDGET,
 ) -> tuple[Values, Values]:
     """(AP of the whole list, NDCG of its first `at`) of each query, from one ranking.
 
-    AP is that of `average_precisions`; NDCG is 0 for a query with nothing found.
+    AP is that of `average_precisions`; NDCG is 0 for a query without a hit.
 
     "standard" divides position r by log2(r + 1). "coco_t2i" divides by log2(5 (r - 1) + i + 2), i = the number of the
     query caption among its picture's (`sibling`): what the published COCO text-to-image figures were computed with.
@@ -40,15 +38,15 @@ def by_gains(
         raise BadInput(f"discount {discount!r}: known are standard, and coco_t2i with `sibling`")
     matrix = as_scores(scores)
     check_size(matrix, relevance)
-    shift = np.zeros(matrix.shape[0]) if discount == "standard" else np.asarray(sibling)
+    shift = np.zeros(matrix.shape[0]) if discount == "standard" or sibling is None else as_array(sibling)
     place = np.arange(min(at, matrix.shape[1]))[None] * (1 if discount == "standard" else 5)
 
     def work(q0: int, q1: int, block: Array) -> tuple[Values, Values]:
         gains = relevance.gains(q0, q1, 0, matrix.shape[1])
-        found = listed(block, gains, ties)
+        lists = listed(block, gains, ties)
         weight = 1 / np.log2(place + shift[q0:q1, None] + 2)
-        got, best = (found[:, : weight.shape[1]] * weight).sum(1), _best(gains, weight)
-        aps = np.array([average_precision_of(np.flatnonzero(line) + 1) for line in found])
+        got, best = (lists[:, : weight.shape[1]] * weight).sum(1), _best(gains, weight)
+        aps = np.array([average_precision_of(np.flatnonzero(line) + 1) for line in lists])
         return aps, np.asarray(np.divide(got, best, out=np.zeros(len(got)), where=best > 0))
 
     parts = over(matrix, budget, work)
@@ -59,18 +57,18 @@ def by_gains(
 
 
 def ndcg(
-    scores: Any,
+    scores: ScoresLike,
     relevance: Relevance,
     *,
     at: int = 500,
     discount: str = "standard",
-    sibling: Any = None,
+    sibling: Numbers | None = None,
     ties: str = "worst",
     budget: int = BUDGET,
 ) -> float:
-    """Mean NDCG; a query with nothing found stays in the mean."""
-    rules: dict[str, Any] = {"discount": discount, "sibling": sibling, "ties": ties, "budget": budget}
-    return float(by_gains(scores, relevance, at=at, **rules)[1].mean())
+    """Mean NDCG; a query without a hit stays in the mean."""
+    _, each = by_gains(scores, relevance, at=at, discount=discount, sibling=sibling, ties=ties, budget=budget)
+    return float(each.mean())
 
 
 def _best(gains: Array, weight: Array) -> Values:

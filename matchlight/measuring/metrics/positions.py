@@ -1,28 +1,38 @@
 """Where the relevant items of a query end up in its list: positions from 1, ascending, under either tie rule.
 
 Links are placed by counting what scores higher, or where they are many by one sort of the line; a dense truth is
-written out as lists (`lists.py`).
+written out as lists (`gain_lists.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from matchlight.measuring.metrics.blocks import BUDGET, Scores, as_scores, check_size, check_ties, over, read, spans
-from matchlight.measuring.metrics.lists import listed
-from matchlight.measuring.metrics.relevance import Array, Relevance
+from matchlight.measuring.metrics.arrays import Array, Places
+from matchlight.measuring.metrics.blocks import (
+    BUDGET,
+    Scores,
+    ScoresLike,
+    as_scores,
+    check_size,
+    check_ties,
+    over,
+    read,
+    spans,
+)
+from matchlight.measuring.metrics.gain_lists import listed
+from matchlight.measuring.metrics.relevance import Relevance
 
 FEW = 32  # up to so many items, counting is quicker than sorting the line
-Positions = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
+Positions = Places
+T = TypeVar("T")
 
 
-def found(
-    scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET
+def relevant_positions(
+    scores: ScoresLike, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET
 ) -> Iterator[tuple[int, Positions]]:
     """For each query with anything relevant: the query, and the positions (from 1, ascending) of its relevant items."""
     matrix = _checked(scores, relevance, ties)
@@ -31,18 +41,18 @@ def found(
 
 
 def per_query(
-    scores: Any, relevance: Relevance, value: Callable[[int, Positions], Any], *, ties: str, budget: int
-) -> list[tuple[int, Any]]:
+    scores: ScoresLike, relevance: Relevance, value: Callable[[int, Positions], T], *, ties: str, budget: int
+) -> list[tuple[int, T]]:
     """(query, `value(query, positions)`) of each query with anything relevant, in order."""
     matrix = _checked(scores, relevance, ties)
 
-    def work(q0: int, q1: int, block: Array) -> list[tuple[int, Any]]:
+    def work(q0: int, q1: int, block: Array) -> list[tuple[int, T]]:
         return [(query, value(query, places)) for query, places in _answers(q0, q1, block, relevance, ties)]
 
     return [answer for part in over(matrix, budget, work) for answer in part]
 
 
-def _checked(scores: Any, relevance: Relevance, ties: str) -> Scores:
+def _checked(scores: ScoresLike, relevance: Relevance, ties: str) -> Scores:
     check_ties(ties)
     matrix = as_scores(scores)
     check_size(matrix, relevance)

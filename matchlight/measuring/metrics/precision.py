@@ -7,29 +7,28 @@ for a query that is left out; the others are their means.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.blocks import BUDGET, as_scores, check_size, check_ties, over
-from matchlight.measuring.metrics.positions import Positions, Values, per_query
-from matchlight.measuring.metrics.relevance import Array, Relevance
+from matchlight.measuring.metrics.arrays import Array, Bools, Numbers, Values, as_array
+from matchlight.measuring.metrics.blocks import BUDGET, ScoresLike, as_scores, check_size, check_ties, over
+from matchlight.measuring.metrics.positions import Positions, per_query
+from matchlight.measuring.metrics.relevance import Relevance
 
 LEVELS = tuple(level / 20 for level in range(1, 21))
 
 
-def mean(values: Any) -> float:
+def mean(values: Numbers) -> float:
     """The mean over the queries that were asked."""
-    kept = np.asarray(values, np.float64)
+    kept = as_array(values).astype(np.float64, copy=False)
     kept = kept[~np.isnan(kept)]
     if not kept.size:
         raise BadInput("no query has a relevant item in the gallery, so there is nothing to measure")
     return float(kept.mean())
 
 
-def _values(scores: Any, answers: list[tuple[int, float]]) -> Values:
+def _values(scores: ScoresLike, answers: list[tuple[int, float]]) -> Values:
     out = np.full(as_scores(scores).shape[0], np.nan)
     for query, value in answers:
         out[query] = value
@@ -40,7 +39,7 @@ def _values(scores: Any, answers: list[tuple[int, float]]) -> Values:
 
 
 def average_precisions(
-    scores: Any,
+    scores: ScoresLike,
     relevance: Relevance,
     *,
     at: int | None = None,
@@ -77,7 +76,7 @@ def average_precision_of(positions: Positions) -> float:
 
 
 def mean_average_precision(
-    scores: Any,
+    scores: ScoresLike,
     relevance: Relevance,
     *,
     at: int | None = None,
@@ -93,10 +92,15 @@ def mean_average_precision(
 
 
 def _over_r(
-    scores: Any, relevance: Relevance, value: Callable[[Positions, int], float], total: Any, ties: str, budget: int
+    scores: ScoresLike,
+    relevance: Relevance,
+    value: Callable[[Positions, int], float],
+    total: Numbers | None,
+    ties: str,
+    budget: int,
 ) -> Values:
     """`value(positions, R)` of each query; `total` gives R where some relevant items are not in the gallery."""
-    totals = None if total is None else np.asarray(total)
+    totals = None if total is None else as_array(total)
 
     def of(query: int, positions: Positions) -> float:
         return value(positions, len(positions) if totals is None else int(totals[query]))
@@ -105,7 +109,7 @@ def _over_r(
 
 
 def r_precisions(
-    scores: Any, relevance: Relevance, *, total: Any = None, ties: str = "worst", budget: int = BUDGET
+    scores: ScoresLike, relevance: Relevance, *, total: Numbers | None = None, ties: str = "worst", budget: int = BUDGET
 ) -> Values:
     """The share of relevant items among the first R of each query, R = how many there are."""
     if total is None and relevance.links is None:
@@ -114,21 +118,21 @@ def r_precisions(
 
 
 def r_precision(
-    scores: Any, relevance: Relevance, *, total: Any = None, ties: str = "worst", budget: int = BUDGET
+    scores: ScoresLike, relevance: Relevance, *, total: Numbers | None = None, ties: str = "worst", budget: int = BUDGET
 ) -> float:
     """The mean of `r_precisions`."""
     return mean(r_precisions(scores, relevance, total=total, ties=ties, budget=budget))
 
 
 def maps_at_r(
-    scores: Any, relevance: Relevance, *, total: Any = None, ties: str = "worst", budget: int = BUDGET
+    scores: ScoresLike, relevance: Relevance, *, total: Numbers | None = None, ties: str = "worst", budget: int = BUDGET
 ) -> Values:
     """AP@R of each query: precision at each hit among the first R, summed and divided by R."""
     return _over_r(scores, relevance, _ap_at_r, total, ties, budget)
 
 
 def map_at_r(
-    scores: Any, relevance: Relevance, *, total: Any = None, ties: str = "worst", budget: int = BUDGET
+    scores: ScoresLike, relevance: Relevance, *, total: Numbers | None = None, ties: str = "worst", budget: int = BUDGET
 ) -> float:
     """mAP@R: the mean of `maps_at_r`."""
     return mean(maps_at_r(scores, relevance, total=total, ties=ties, budget=budget))
@@ -139,13 +143,13 @@ def _ap_at_r(positions: Positions, r: int) -> float:
     return float((np.arange(1, len(hits) + 1) / hits).sum() / r)
 
 
-def ir_recall(scores: Any, relevance: Relevance, *, at: int, ties: str = "worst", budget: int = BUDGET) -> float:
-    """Recall as information retrieval means it: the *share* of relevant items found in the first `at`; mean."""
+def ir_recall(scores: ScoresLike, relevance: Relevance, *, at: int, ties: str = "worst", budget: int = BUDGET) -> float:
+    """Recall as information retrieval means it: the *share* of relevant items among the first `at`; mean."""
     return mean(_over_r(scores, relevance, lambda places, r: float((places <= at).sum() / r), None, ties, budget))
 
 
 def precision_recall(
-    scores: Any,
+    scores: ScoresLike,
     relevance: Relevance,
     *,
     levels: Sequence[float] = LEVELS,
@@ -163,7 +167,7 @@ def precision_recall(
         hit = np.ceil(wanted * len(positions) - 1e-9).astype(np.int64)  # 0.55 * 100 must not round up to 56
         return np.asarray(precision[np.clip(hit, 1, len(positions)) - 1])
 
-    curves = [found for _, found in per_query(scores, relevance, curve, ties=ties, budget=budget)]
+    curves = [each for _, each in per_query(scores, relevance, curve, ties=ties, budget=budget)]
     if not curves:
         raise BadInput("no query has a relevant item in the gallery, so there is nothing to measure")
     return wanted, np.mean(curves, axis=0)
@@ -173,9 +177,9 @@ def precision_recall(
 
 
 def pmrps(
-    scores: Any,
-    image: Any,
-    text: Any,
+    scores: ScoresLike,
+    image: Numbers,
+    text: Numbers,
     *,
     within: Sequence[int] = (0, 1, 2),
     ties: str = "worst",
@@ -190,9 +194,9 @@ def pmrps(
 
 
 def pmrp(
-    scores: Any,
-    image: Any,
-    text: Any,
+    scores: ScoresLike,
+    image: Numbers,
+    text: Numbers,
     *,
     within: Sequence[int] = (0, 1, 2),
     ties: str = "worst",
@@ -202,7 +206,9 @@ def pmrp(
     return mean(pmrps(scores, image, text, within=within, ties=ties, budget=budget))
 
 
-def _graded_r_precisions(scores: Any, relevance: Relevance, grades: Sequence[int], ties: str, budget: int) -> Values:
+def _graded_r_precisions(
+    scores: ScoresLike, relevance: Relevance, grades: Sequence[int], ties: str, budget: int
+) -> Values:
     """The mean over grades of R-precision, an item being relevant at a grade if its gain is at least that."""
     check_ties(ties)
     matrix = as_scores(scores)
@@ -230,7 +236,7 @@ def _levels(block: Array, counts: Array) -> Array:
     return out
 
 
-def _share(block: Array, fits: npt.NDArray[np.bool_], r: Array, level: Array, ties: str) -> Values:
+def _share(block: Array, fits: Bools, r: Array, level: Array, ties: str) -> Values:
     """Relevant items among the first R, as a share of R; NaN where R is 0. The R-th item has the score `level`."""
     inside = block >= level[:, None]
     hits = np.count_nonzero(inside & fits, axis=1).astype(np.float64)
@@ -239,7 +245,7 @@ def _share(block: Array, fits: npt.NDArray[np.bool_], r: Array, level: Array, ti
     return np.asarray(np.divide(hits, r, out=np.full(len(r), np.nan), where=r > 0))
 
 
-def _tied_hits(line: Array, fits: npt.NDArray[np.bool_], r: int, level: Any, ties: str) -> int:
+def _tied_hits(line: Array, fits: Bools, r: int, level: float, ties: str) -> int:
     above, level_fits = line > level, fits[line == level]
     room, wrong = r - int(np.count_nonzero(above)), int(np.count_nonzero(~level_fits))
     level_hits = max(0, room - wrong) if ties == "worst" else int(np.count_nonzero(level_fits[::-1][:room]))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.blocks import BUDGET, Scores, as_scores, check_size, check_ties, over
+from matchlight.measuring.metrics.arrays import Array, Numbers, Places, Values, as_array
+from matchlight.measuring.metrics.blocks import BUDGET, Scores, ScoresLike, as_scores, check_size, check_ties, over
 from matchlight.measuring.metrics.links import Links
-from matchlight.measuring.metrics.relevance import Array, Relevance
+from matchlight.measuring.metrics.relevance import Relevance
 
 NOTHING = -1  # the rank of a query that has nothing relevant: left out of every figure
 
-Ranks = npt.NDArray[np.int64]
+Ranks = Places
 CROSS_BINS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 200))  # then everything above
 
 
-def ranks(scores: Any, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET) -> Ranks:
+def ranks(scores: ScoresLike, relevance: Relevance, *, ties: str = "worst", budget: int = BUDGET) -> Ranks:
     """The rank (from 0) of each query's best relevant item; `NOTHING` where a query has none."""
     check_ties(ties)
     matrix = as_scores(scores)
@@ -70,42 +69,42 @@ def _after_last(chosen: Array) -> Array:
     return np.asarray(np.arange(chosen.shape[1])[None] > last[:, None])
 
 
-def _answered(found: Any) -> Ranks:
-    all_ranks = np.asarray(found, np.int64)
+def _answered(ranks: Numbers) -> Ranks:
+    all_ranks = as_array(ranks).astype(np.int64, copy=False)
     kept: Ranks = all_ranks[all_ranks != NOTHING]
     if not kept.size:
         raise BadInput("no query has a relevant item in the gallery, so there is nothing to measure")
     return kept
 
 
-def hit_rate(found: Any, *, at: int) -> float:
+def hit_rate(ranks: Numbers, *, at: int) -> float:
     """The field's R@K: the share of queries with *any* relevant item among the first `at`."""
-    return float((_answered(found) < at).mean())
+    return float((_answered(ranks) < at).mean())
 
 
-def median_rank(found: Any) -> float:
+def median_rank(ranks: Numbers) -> float:
     """floor(median) + 1, so a median of 4.5 (counted from 0) is 5."""
-    return float(np.floor(np.median(_answered(found))) + 1)
+    return float(np.floor(np.median(_answered(ranks))) + 1)
 
 
-def mean_rank(found: Any) -> float:
+def mean_rank(ranks: Numbers) -> float:
     """The mean rank, counted from 1."""
-    return float(_answered(found).mean() + 1)
+    return float(_answered(ranks).mean() + 1)
 
 
-def rsum(i2t: Any, t2i: Any) -> float:
+def rsum(i2t: Numbers, t2i: Numbers) -> float:
     """R@1 + R@5 + R@10 both ways, in percentages: 600 is perfect."""
     return 100 * sum(hit_rate(side, at=k) for side in (i2t, t2i) for k in (1, 5, 10))
 
 
-def cross_ranks(scores: Any, owner: Any, *, ties: str = "worst", budget: int = BUDGET) -> npt.NDArray[np.float64]:
+def cross_ranks(scores: ScoresLike, owner: Numbers, *, ties: str = "worst", budget: int = BUDGET) -> Values:
     """Per pair, the worse of its two ranks (from 1): among all pictures (stretched) and among foreign captions.
 
     The picture rank is stretched so that its worst value equals the worst caption rank: 5 r - 4 with five captions a
     picture. Sibling captions neither count nor hurt. "official" counts strictly better items only, as the paper does.
     """
     check_ties(ties)
-    matrix, owners = as_scores(scores), np.asarray(owner)
+    matrix, owners = as_scores(scores), as_array(owner)
     if not len(owners) or len(owners) != matrix.shape[1]:
         raise BadInput(f"scores have {matrix.shape[1]} captions (columns) but {len(owners)} captions have an owner")
     pictures, captions = matrix.shape
@@ -116,19 +115,19 @@ def cross_ranks(scores: Any, owner: Any, *, ties: str = "worst", budget: int = B
     return np.asarray(np.maximum(1 + by_picture * stretch, 1 + by_caption), np.float64)
 
 
-def rank_histogram(found: Any, bins: tuple[tuple[int, int], ...] = CROSS_BINS) -> dict[str, int]:
+def rank_histogram(ranks: Numbers, bins: tuple[tuple[int, int], ...] = CROSS_BINS) -> dict[str, int]:
     """How many ranks (from 1) fall between each two, ends included, and above the last: "1", "2-5", ..., ">200".
 
     Fractions, which unequal numbers of captions give, count as the next whole rank.
     """
-    whole = np.ceil(np.asarray(found, np.float64))
+    whole = np.ceil(as_array(ranks).astype(np.float64, copy=False))
     names = [str(low) if low == high else f"{low}-{high}" for low, high in bins]
     counts = [int(((whole >= low) & (whole <= high)).sum()) for low, high in bins]
     last = bins[-1][1]
     return dict(zip(names, counts, strict=True)) | {f">{last}": int((whole > last).sum())}
 
 
-def _ahead(ties: str) -> Callable[[Array, Any], Array]:
+def _ahead(ties: str) -> Callable[[Array, Array | float], Array]:
     return np.greater if ties == "official" else np.greater_equal
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.links import Links
+from matchlight.measuring.metrics.arrays import Array, Bools, Numbers, as_array
+from matchlight.measuring.metrics.links import Links, Sparse
 
 TABLE = 64 << 20  # gains between different codes that are held at once, a byte each
-Array = npt.NDArray[Any]
 Gains = Callable[[int, int, int, int], Array]
 
 
@@ -30,11 +28,11 @@ class Relevance:
     gains: Gains  # (i0, i1, t0, t1) -> (i1 - i0, t1 - t0) array, 0 = not relevant
     linked: Callable[[], Links] | None = None  # where the truth is sparse
 
-    def block(self, i0: int, i1: int, t0: int, t1: int) -> npt.NDArray[np.bool_]:
+    def block(self, i0: int, i1: int, t0: int, t1: int) -> Bools:
         """True where one of these rows fits one of these columns."""
         return np.asarray(self.gains(i0, i1, t0, t1) > 0)
 
-    def __getitem__(self, place: tuple[slice, slice]) -> npt.NDArray[np.bool_]:
+    def __getitem__(self, place: tuple[slice, slice]) -> Bools:
         (i0, i1, _), (t0, t1, _) = (part.indices(size) for part, size in zip(place, self.shape, strict=True))
         return self.block(i0, i1, t0, t1)
 
@@ -50,9 +48,9 @@ class Relevance:
         return Relevance((self.shape[1], self.shape[0]), lambda i0, i1, t0, t1: self.gains(t0, t1, i0, i1).T, turned)
 
     @staticmethod
-    def of_owner(owner: Any, *, pictures: int) -> Relevance:
+    def of_owner(owner: Numbers, *, pictures: int) -> Relevance:
         """From the picture each caption belongs to; any number of captions a picture, none included."""
-        owners = np.asarray(owner, np.int64)
+        owners = as_array(owner).astype(np.int64, copy=False)
         if owners.size and not 0 <= owners.min() <= owners.max() < pictures:
             row = int(np.flatnonzero((owners < 0) | (owners >= pictures))[0])
             raise BadInput(f"row {row} belongs to picture {owners[row]}, but pictures are 0 to {pictures - 1}")
@@ -63,7 +61,7 @@ class Relevance:
         )
 
     @staticmethod
-    def of_sparse(matrix: Any) -> Relevance:
+    def of_sparse(matrix: Sparse) -> Relevance:
         """From a SciPy sparse matrix; its rows stay rows."""
         rows = matrix.tocsr()
         return Relevance(
@@ -73,18 +71,18 @@ class Relevance:
         )
 
     @staticmethod
-    def of_array(array: Any) -> Relevance:
+    def of_array(array: Numbers) -> Relevance:
         """From a small dense array of booleans or gains."""
-        dense = np.asarray(array)
+        dense = as_array(array)
         return Relevance((dense.shape[0], dense.shape[1]), lambda i0, i1, t0, t1: dense[i0:i1, t0:t1])
 
     @staticmethod
-    def of_labels(image: Any, text: Any) -> Relevance:
+    def of_labels(image: Numbers, text: Numbers) -> Relevance:
         """From multi-hot labels: two items fit if they share a label, and the gain is how many they share."""
         return _of_kinds(image, text, lambda rows, columns: rows @ columns.T)
 
     @staticmethod
-    def of_codes(image: Any, text: Any, *, within: int) -> Relevance:
+    def of_codes(image: Numbers, text: Numbers, *, within: int) -> Relevance:
         """From class codes: two items fit if they differ in at most `within` classes (Hamming distance).
 
         The gain falls from `within` + 1 for equal codes to 1, so one such truth answers for all smaller distances too.
@@ -97,7 +95,7 @@ class Relevance:
         return _of_kinds(image, text, nearness)
 
 
-def _of_kinds(image: Any, text: Any, gain: Callable[[Array, Array], Array]) -> Relevance:
+def _of_kinds(image: Numbers, text: Numbers, gain: Callable[[Array, Array], Array]) -> Relevance:
     """From multi-hot codes; equal codes (captions of one picture, at least) are compared once."""
     (rows, row), (columns, column) = _distinct(_codes(image)), _distinct(_codes(text))
     few = len(rows) * len(columns) <= TABLE
@@ -125,8 +123,8 @@ def _distinct(codes: Array) -> tuple[Array, Array]:
     return codes[first], which.reshape(-1)
 
 
-def _codes(labels: Any) -> npt.NDArray[np.float32]:
-    codes = np.asarray(labels) != 0
+def _codes(labels: Numbers) -> Array:
+    codes = as_array(labels) != 0
     if codes.ndim != 2:
         raise BadInput(f"labels are multi-hot rows (items x classes), not an array of {codes.ndim} dimension(s)")
     return np.asarray(codes, np.float32)  # counts in float32 are exact far beyond any number of classes

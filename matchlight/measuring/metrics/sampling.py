@@ -1,6 +1,6 @@
 """How sure a figure is: intervals by resampling pictures, and a paired test between two sets of scores.
 
-The unit that is drawn is a picture *with all its captions*: captions of one picture are found or missed together, so
+The unit that is drawn is a picture *with all its captions*: captions of one picture are hit or missed together, so
 drawing queries one by one would make every figure look surer than it is. The gallery stays whole; what is asked is how
 the figure would move with other queries, not with another gallery or another training run.
 """
@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.positions import Values
+from matchlight.measuring.metrics.arrays import Numbers, Places, Values, as_array
 
 RESAMPLES, FLIPS, LEVEL, SEED = 1000, 10_000, 0.95, 0
 CHUNK = 4 << 20  # numbers drawn at a time
 Path = tuple[str, ...]  # where a figure stands in its report: ("i2t", "r1")
+Intervals = dict[str, "list[float] | Intervals"]  # [low, high] of figures, nested as in their report
+
+
+class PairedTest(TypedDict):
+    """How much higher one figure is than another on the same pictures, and how sure that is."""
+
+    difference: float
+    interval: list[float]
+    p: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +35,7 @@ class Sample:
     """A mean over queries: a value each (NaN: not asked), and the picture that each stands and falls with."""
 
     values: Values
-    unit: npt.NDArray[np.int64]
+    unit: Places
 
     def totals(self, units: int) -> tuple[Values, Values]:
         """Of each picture: the sum of its queries' values, and how many were asked."""
@@ -45,10 +53,12 @@ class Figures:
     samples: dict[str, Sample] = field(default_factory=dict)
     sums: dict[Path, dict[str, float]] = field(default_factory=dict)  # the weight of each sample in a figure
 
-    def add(self, values: Any, unit: Any, into: dict[Path, float]) -> None:
+    def add(self, values: Numbers, unit: Numbers, into: dict[Path, float]) -> None:
         """A mean over queries, and its weight in each of the figures it is, or is part of."""
         name = str(len(self.samples))
-        self.samples[name] = Sample(np.asarray(values, np.float64), np.asarray(unit, np.int64))
+        self.samples[name] = Sample(
+            as_array(values).astype(np.float64, copy=False), as_array(unit).astype(np.int64, copy=False)
+        )
         for path, weight in into.items():
             self.sums.setdefault(path, {})[name] = weight
 
@@ -88,30 +98,34 @@ def _times_drawn(table: Values, *, units: int, resamples: int, seed: int) -> Val
     return np.concatenate(out)
 
 
-def interval(draws: Any, *, level: float = LEVEL) -> list[float]:
+def interval(draws: Numbers, *, level: float = LEVEL) -> list[float]:
     """The middle share of some draws: [low, high]."""
-    low, high = np.nanquantile(np.asarray(draws, np.float64), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(as_array(draws).astype(np.float64, copy=False), [(1 - level) / 2, (1 + level) / 2])
     return [float(low), float(high)]
 
 
-def intervals(figures: Figures, *, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = SEED) -> Any:
+def intervals(figures: Figures, *, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = SEED) -> Intervals:
     """[low, high] of every figure, nested as in its report."""
-    out: dict[str, Any] = {}
+    out: Intervals = {}
     for path, draws in figures.resampled(resamples=resamples, seed=seed).items():
         place = out
         for name in path[:-1]:
-            place = place.setdefault(name, {})
+            inside = place.setdefault(name, {})
+            assert isinstance(inside, dict)
+            place = inside
         place[path[-1]] = interval(draws, level=level)
     return out
 
 
-def paired(mine: Any, other: Any, *, flips: int = FLIPS, resamples: int = RESAMPLES, seed: int = SEED) -> Any:
+def paired(
+    mine: Numbers, other: Numbers, *, flips: int = FLIPS, resamples: int = RESAMPLES, seed: int = SEED
+) -> PairedTest:
     """Is one figure better than another on the same pictures? Both are given as shares (see `Figures.shares`).
 
     `p` is two-sided, from swapping the two at random picture by picture (with its captions); `interval` is that of the
     difference, from drawing pictures.
     """
-    ours, theirs = np.asarray(mine, np.float64), np.asarray(other, np.float64)
+    ours, theirs = as_array(mine).astype(np.float64, copy=False), as_array(other).astype(np.float64, copy=False)
     if ours.shape != theirs.shape or ours.ndim != 1:
         raise BadInput(f"a paired test compares the same pictures; {len(ours)} and {len(theirs)} were given")
     apart = ours - theirs

@@ -1,4 +1,4 @@
-"""ECCV Caption and CxC: COCO's 5,000 test pictures judged by truths that know more than one caption a picture fits.
+"""ECCV Caption and CxC: COCO's 5,000 test pictures, measured by truths that know more than one caption a picture fits.
 
 The truth is the data of the `eccv-caption` package (its files are read; its code is not run). Queries are those of its
 files; two captions it calls positive are not in the test split, and still count in R, so mAP@R stops just short of 1.
@@ -14,15 +14,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from matchlight.measuring.metrics import Figures, Relevance, Window, maps_at_r, r_precisions, ranks
+from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.metrics.blocks import Scores
-from matchlight.measuring.metrics.relevance import Array
-from matchlight.measuring.protocols.judged import SIDES, Judged, Unfit, hits
+from matchlight.measuring.protocols.measured import SIDES, Measured, Unfit, hits
+from matchlight.measuring.protocols.reports import CocoReport
 from matchlight.pairs import Pairs
 
-Report = dict[str, dict[str, float]]
 
-
-def eccv(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
+def eccv(scores: Scores, pairs: Pairs, *, ties: str) -> Measured:
     """The package's own figures, fractions: R@1 on COCO 1K, COCO 5K and CxC; R@1, mAP@R and R-precision on ECCV."""
     test = CocoTest(scores, pairs, ties)
     test.add_fifths()
@@ -30,17 +29,17 @@ def eccv(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
         test.add_hits(side, "original", "coco_5k_r1", at=1)
         test.add_hits(side, "cxc", "cxc_r1", at=1)
         test.add_eccv(side)
-    return test.judged()
+    return test.measured()
 
 
-def cxc(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
+def cxc(scores: Scores, pairs: Pairs, *, ties: str) -> Measured:
     """R@1, R@5 and R@10 on CxC, fractions."""
     test = CocoTest(scores, pairs, ties)
     for side in SIDES:
-        found = test.ranks(side, "cxc")
+        best = test.ranks(side, "cxc")
         for k in (1, 5, 10):
-            test.add(side, f"cxc_r{k}", "cxc", hits(found, k))
-    return test.judged()
+            test.add(side, f"cxc_r{k}", "cxc", hits(best, k))
+    return test.measured()
 
 
 class CocoTest:
@@ -105,8 +104,8 @@ class CocoTest:
     def add_fifths(self) -> None:
         """R@1 inside each fifth of the test split, in the package's order, averaged."""
         for ids in np.split(self.test_ids, 5):
-            for side, (found, unit) in self._fifth(ids).items():
-                self.figures.add(hits(found, 1), unit, {("coco_1k_r1", side): 1 / 5})
+            for side, (best, unit) in self._fifth(ids).items():
+                self.figures.add(hits(best, 1), unit, {("coco_1k_r1", side): 1 / 5})
 
     def _fifth(self, ids: Array) -> dict[str, tuple[Array, Array]]:
         columns = np.flatnonzero(np.isin(self.caption_ids, ids))
@@ -121,12 +120,12 @@ class CocoTest:
             "t2i": (ranks(window.T, own.T, ties=self.ties), self.units["t2i"][columns]),
         }
 
-    def judged(self) -> Judged:
+    def measured(self) -> Measured:
         """Everything that was added, as a report."""
-        report: Report = {}
+        report: CocoReport = {}
         for figure, side in self.figures.sums:
             report.setdefault(figure, {})[side] = self.figures.value((figure, side))
-        return Judged(report, self.figures)
+        return Measured(report, self.figures)
 
 
 def truth_folder() -> Path:

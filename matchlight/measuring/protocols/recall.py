@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -22,25 +22,28 @@ from matchlight.measuring.metrics import (
     rank_histogram,
     ranks,
 )
+from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.metrics.blocks import Scores, Window
-from matchlight.measuring.metrics.relevance import Array
-from matchlight.measuring.protocols.judged import SIDES, Judged, Unfit, hits
+from matchlight.measuring.protocols.measured import SIDES, Measured, Unfit, hits
+from matchlight.measuring.protocols.reports import CrossRankReport, FiveFoldReport, RecallReport, SideRecall
 from matchlight.measuring.protocols.summaries import summaries
 from matchlight.pairs import Pairs
 
 AT = (1, 5, 10)
+RECALLS: tuple[Literal["r1", "r5", "r10"], ...] = ("r1", "r5", "r10")
+RANKS: tuple[Literal["medr", "meanr"], ...] = ("medr", "meanr")
 
 
-def recall(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs") -> Judged:
+def recall(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs") -> Measured:
     """R@1, R@5, R@10, median and mean rank both ways; a relevance file adds its many-to-many figures as "many"."""
     everything = np.arange(len(pairs.names)), np.arange(len(pairs))
-    found = _both_ranks(scores, relevant(pairs, *everything, relevance), ties)
+    both = _both_ranks(scores, relevant(pairs, *everything, relevance), ties)
     figures = Figures(len(pairs.names))
-    _add_ranks(figures, found, everything[0], pairs.picture)
-    report = _recall_of(found)
+    _add_ranks(figures, both, everything[0], pairs.picture)
+    report = _recall_of(both)
     if pairs.relevance is not None:
         report["many"] = _many(scores, relevant(pairs, *everything, "file"), ties, figures, pairs.picture)
-    return Judged(report, figures)
+    return Measured(report, figures)
 
 
 def relevant(pairs: Pairs, pictures: Array, rows: Array, kind: str) -> Relevance:
@@ -60,24 +63,29 @@ def _both_ranks(scores: Scores, relevance: Relevance, ties: str) -> dict[str, Ar
     return {"i2t": ranks(scores, relevance, ties=ties), "t2i": ranks(scores.T, relevance.T, ties=ties)}
 
 
-def _recall_of(found: dict[str, Array]) -> dict[str, Any]:
-    report: dict[str, Any] = {side: _direction(found[side]) for side in SIDES}
-    report["rsum"] = sum(report[side][f"r{k}"] for side in SIDES for k in AT)
-    return {**report, "pictures": len(found["i2t"]), "captions": len(found["t2i"])}
+def _recall_of(both: dict[str, Array]) -> RecallReport:
+    i2t, t2i = (_side(both[side]) for side in SIDES)
+    return {
+        "i2t": i2t,
+        "t2i": t2i,
+        "rsum": sum(side[k] for side in (i2t, t2i) for k in RECALLS),
+        "pictures": len(both["i2t"]),
+        "captions": len(both["t2i"]),
+    }
 
 
-def _direction(found: Array) -> dict[str, float]:
-    rates = {f"r{k}": 100 * hit_rate(found, at=k) for k in AT}
-    return {**rates, "medr": median_rank(found), "meanr": mean_rank(found)}
+def _side(side: Array) -> SideRecall:
+    r1, r5, r10 = (100 * hit_rate(side, at=k) for k in AT)
+    return {"r1": r1, "r5": r5, "r10": r10, "medr": median_rank(side), "meanr": mean_rank(side)}
 
 
-def _add_ranks(figures: Figures, found: dict[str, Array], pictures: Array, owner: Array, *, folds: int = 1) -> None:
+def _add_ranks(figures: Figures, both: dict[str, Array], pictures: Array, owner: Array, *, folds: int = 1) -> None:
     """Recalls and mean ranks as means over queries; medians are none."""
     for side, unit in zip(SIDES, (pictures, owner), strict=True):
         for k in AT:
-            both = {(side, f"r{k}"): 1 / folds, ("rsum",): 1 / folds}
-            figures.add(100 * hits(found[side], k), unit, both)
-        from_one = np.where(found[side] == NOTHING, np.nan, found[side] + 1.0)
+            into = {(side, f"r{k}"): 1 / folds, ("rsum",): 1 / folds}
+            figures.add(100 * hits(both[side], k), unit, into)
+        from_one = np.where(both[side] == NOTHING, np.nan, both[side] + 1.0)
         figures.add(from_one, unit, {(side, "meanr"): 1 / folds})
 
 
@@ -110,35 +118,50 @@ def folds(pairs: Pairs, size: int) -> list[tuple[Array, Array]]:
     return [(np.arange(fold * size, (fold + 1) * size), np.flatnonzero(number == fold)) for fold in range(count)]
 
 
-def five_fold(scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs", fold: int = 1000) -> Judged:
+def five_fold(
+    scores: Scores, pairs: Pairs, *, ties: str, relevance: str = "pairs", fold: int | None = None
+) -> Measured:
     """The mean of each fold's true figures (COCO 1K: five folds of 1,000 of the 5,000 test pictures)."""
-    figures, reports, parts = Figures(len(pairs.names)), [], folds(pairs, fold)
+    figures, reports, parts = Figures(len(pairs.names)), [], folds(pairs, 1000 if fold is None else fold)
     for pictures, rows in track(parts, "ranking folds"):
         window = Window.on(scores, pictures, rows)
-        found = _both_ranks(window, relevant(pairs, pictures, rows, relevance), ties)
-        _add_ranks(figures, found, pictures, pairs.picture[rows], folds=len(parts))
-        reports.append(_recall_of(found))
-    sides = {side: _averages([report[side] for report in reports]) for side in SIDES}
-    totals = {name: sum(report[name] for report in reports) for name in ("pictures", "captions")}
-    rsum = float(np.mean([report["rsum"] for report in reports]))
-    left = len(pairs.names) - totals["pictures"]
-    report = {**sides, "rsum": rsum, **totals, "folds": reports, **({"left_out": left} if left else {})}
-    return Judged({**report, "summaries": summaries(reports)}, figures)
+        both = _both_ranks(window, relevant(pairs, pictures, rows, relevance), ties)
+        _add_ranks(figures, both, pictures, pairs.picture[rows], folds=len(parts))
+        reports.append(_recall_of(both))
+    report: FiveFoldReport = {
+        "i2t": _averages([report["i2t"] for report in reports]),
+        "t2i": _averages([report["t2i"] for report in reports]),
+        "rsum": float(np.mean([report["rsum"] for report in reports])),
+        "pictures": sum(report["pictures"] for report in reports),
+        "captions": sum(report["captions"] for report in reports),
+        "folds": reports,
+        "summaries": summaries(reports),
+    }
+    left = len(pairs.names) - report["pictures"]
+    return Measured({**report, "left_out": left} if left else report, figures)
 
 
-def _averages(sides: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([side[name] for side in sides])) for name in sides[0]}
+def _averages(sides: list[SideRecall]) -> SideRecall:
+    r1, r5, r10 = (float(np.mean([side[k] for side in sides])) for k in RECALLS)
+    medr, meanr = (float(np.mean([side[k] for side in sides])) for k in RANKS)
+    return {"r1": r1, "r5": r5, "r10": r10, "medr": medr, "meanr": meanr}
 
 
 # ---- both ways at once -----------------------------------------------------------------------------------------------
 
 
-def cross_rank(scores: Scores, pairs: Pairs, *, ties: str) -> Judged:
-    """How many pairs are found first both ways, how many are far down one way or the other, and all between."""
-    found = cross_ranks(scores, pairs.picture, ties=ties)
+def cross_rank(scores: Scores, pairs: Pairs, *, ties: str) -> Measured:
+    """How many pairs rank first both ways, how many are far down one way or the other, and all between."""
+    worse = cross_ranks(scores, pairs.picture, ties=ties)
     figures = Figures(len(pairs.names))
-    for name, values in (("first", 100 * (found <= 1)), ("above_200", 100 * (np.ceil(found) > 200)), ("mean", found)):
+    for name, values in (("first", 100 * (worse <= 1)), ("above_200", 100 * (np.ceil(worse) > 200)), ("mean", worse)):
         figures.add(values, pairs.picture, {(name,): 1.0})
-    shares = {name: figures.value((name,)) for name in ("first", "above_200")}
-    middle = {"median": float(np.median(found)), "mean": float(found.mean())}
-    return Judged({"bins": rank_histogram(found), **shares, **middle, "pairs": len(found)}, figures)
+    report: CrossRankReport = {
+        "bins": rank_histogram(worse),
+        "first": figures.value(("first",)),
+        "above_200": figures.value(("above_200",)),
+        "median": float(np.median(worse)),
+        "mean": float(worse.mean()),
+        "pairs": len(worse),
+    }
+    return Measured(report, figures)

@@ -6,17 +6,20 @@ reads wrong columns. Numbers copied from such a line are not what they say; here
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from matchlight.measuring.protocols.reports import RecallReport
+
 Line = dict[str, float]
-AT = ("r1", "r5", "r10")
+AT: tuple[Literal["r1", "r5", "r10"], ...] = ("r1", "r5", "r10")
+SIDES: tuple[Literal["i2t", "t2i"], ...] = ("i2t", "t2i")
 
 
-def summaries(folds: list[dict[str, Any]]) -> dict[str, Line]:
+def summaries(folds: list[RecallReport]) -> dict[str, Line]:
     """By name: "ours", and the lines that SCAN's, NCR's and VSE++'s code print for the same folds."""
-    average = {side: float(np.mean([[fold[side][k] for k in AT] for fold in folds])) for side in ("i2t", "t2i")}
+    average: Line = {side: float(np.mean([[fold[side][k] for k in AT] for fold in folds])) for side in SIDES}
     rsum = float(np.mean([fold["rsum"] for fold in folds]))
     return {
         "ours": {"rsum": rsum, **average},

@@ -1,18 +1,14 @@
-"""Figures that rank no gallery: classification (Micro-F1), detection for audits (AUROC, AP), spread of a set."""
+"""Figures that need no ranking: classification (Micro-F1), detection for audits (AUROC, AP), spread of a set."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from matchlight.core import BadInput
-from matchlight.measuring.metrics.blocks import as_array
-from matchlight.measuring.metrics.relevance import Array
+from matchlight.measuring.metrics.arrays import Array, Bools, Numbers, Values, as_array
 
 
-def micro_f1(predicted: Any, truth: Any, *, threshold: float = 0.5) -> float:
+def micro_f1(predicted: Numbers, truth: Numbers, *, threshold: float = 0.5) -> float:
     """2 TP / (2 TP + FP + FN) over all items and classes; predicted = at or above the threshold."""
     said, real = as_array(predicted) >= threshold, as_array(truth) != 0
     if said.shape != real.shape:
@@ -21,7 +17,7 @@ def micro_f1(predicted: Any, truth: Any, *, threshold: float = 0.5) -> float:
     return 2 * right / max(1, int(said.sum()) + int(real.sum()))
 
 
-def best_threshold(predicted: Any, truth: Any) -> float:
+def best_threshold(predicted: Numbers, truth: Numbers) -> float:
     """The threshold with the highest Micro-F1; choose it on validation data, use it on test data."""
     levels, real = as_array(predicted).ravel(), as_array(truth).ravel() != 0
     if not levels.size:
@@ -33,7 +29,7 @@ def best_threshold(predicted: Any, truth: Any) -> float:
     return float(levels[order][np.argmax(f1)])
 
 
-def auroc(scores: Any, truth: Any) -> float:
+def auroc(scores: Numbers, truth: Numbers) -> float:
     """The chance that a true item scores above a false one; a tie counts half."""
     values, real = _detection(scores, truth)
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -42,7 +38,7 @@ def auroc(scores: Any, truth: Any) -> float:
     return float((rank[real].sum() - trues * (trues + 1) / 2) / (trues * falses))
 
 
-def average_precision(scores: Any, truth: Any) -> float:
+def average_precision(scores: Numbers, truth: Numbers) -> float:
     """The area under the precision-recall steps; equal scores cross the threshold together, whatever their order."""
     values, real = _detection(scores, truth)
     order = np.argsort(-values, kind="stable")
@@ -51,7 +47,7 @@ def average_precision(scores: Any, truth: Any) -> float:
     return float((np.diff(right, prepend=0) * right / (ends + 1)).sum() / real.sum())
 
 
-def _detection(scores: Any, truth: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def _detection(scores: Numbers, truth: Numbers) -> tuple[Values, Bools]:
     values, real = as_array(scores).astype(np.float64).ravel(), as_array(truth).ravel() != 0
     if len(values) != len(real):
         raise BadInput(f"{len(values)} scores but {len(real)} truths")
@@ -64,7 +60,7 @@ def _detection(scores: Any, truth: Any) -> tuple[npt.NDArray[np.float64], npt.ND
     return values, real
 
 
-def circular_variance(vectors: Any, mask: Any = None) -> Array:
+def circular_variance(vectors: Numbers, mask: Numbers | None = None) -> Array:
     """1 - |mean unit vector| of each set (N, K, D): 0 where a set has collapsed to one direction."""
     sets = as_array(vectors).astype(np.float64)
     real = np.ones(sets.shape[:2], bool) if mask is None else as_array(mask).astype(bool)

@@ -1,16 +1,16 @@
-"""What a protocol finds: its report, and the values a query behind it, from which intervals and tests are made."""
+"""What a protocol measured: its report, and the values of each query behind it, for intervals and tests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.measuring.metrics import NOTHING, Figures, intervals
-from matchlight.measuring.metrics.relevance import Array
+from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.metrics.sampling import LEVEL, RESAMPLES, Path
+from matchlight.measuring.protocols.reports import Report
 
 SIDES = ("i2t", "t2i")
 DRAWN = "pictures with all their captions; the gallery stays whole"
@@ -21,10 +21,10 @@ class Unfit(BadInput):
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Measured:
     """A report and the figures in it that are means over queries."""
 
-    report: dict[str, Any]
+    report: Report
     figures: Figures
 
     @property
@@ -36,13 +36,12 @@ class Judged:
         first = next(iter(self.figures.sums))
         return ".".join(first), first
 
-    def with_intervals(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+    def with_intervals(self, *, resamples: int = RESAMPLES, seed: int = 0) -> Report:
         """The report with `ci`: 95% intervals of its figures, nested as they are."""
-        found = intervals(self.figures, resamples=resamples, seed=seed)
-        said = {"level": LEVEL, "resamples": resamples, "seed": seed, "drawn": DRAWN}
-        return {**self.report, "ci": {**said, **found}}
+        settings = {"level": LEVEL, "resamples": resamples, "seed": seed, "drawn": DRAWN}
+        return {**self.report, "ci": {**settings, **intervals(self.figures, resamples=resamples, seed=seed)}}
 
 
 def hits(ranks: Array, at: int) -> Array:
-    """1 a query with a hit among the first `at`, 0 without, NaN where nothing was asked."""
+    """Per query: 1 with a hit among the first `at`, 0 without, NaN where nothing is relevant."""
     return np.where(ranks == NOTHING, np.nan, ranks < at)

@@ -1,18 +1,22 @@
-"""Retrieval judged by labels: mAP and NDCG over shared labels, and PMRP over class codes."""
+"""Retrieval measured by labels: mAP and NDCG over shared labels, and PMRP over class codes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
 from matchlight.console import track
 from matchlight.measuring.metrics import Figures, Relevance, by_gains, mean, micro_f1, pmrps
+from matchlight.measuring.metrics.arrays import Array, Numbers
 from matchlight.measuring.metrics.blocks import Scores, Window
-from matchlight.measuring.metrics.relevance import Array
-from matchlight.measuring.protocols.judged import SIDES, Judged, Unfit
+from matchlight.measuring.protocols.measured import Measured, Unfit
 from matchlight.measuring.protocols.recall import folds
+from matchlight.measuring.protocols.reports import BySide, LabelReport, PmrpReport
 from matchlight.pairs import Labels, Pairs
+
+NAMES: tuple[Literal["map", "ndcg"], ...] = ("map", "ndcg")
 
 
 def _labels(pairs: Pairs, protocol: str) -> Labels:
@@ -28,9 +32,9 @@ def labels(
     ties: str,
     cutoff: int = 500,
     discount: str = "standard",
-    predictions: dict[str, Any] | None = None,
-    thresholds: dict[str, float] | None = None,
-) -> Judged:
+    predictions: Mapping[str, Numbers] | None = None,
+    thresholds: BySide | None = None,
+) -> Measured:
     """mAP and NDCG both ways, fractions; items fit if they share a label. `predictions` adds Micro-F1 at 0.5.
 
     `thresholds`, chosen on validation data, add it at these as `micro_f1_tuned`.
@@ -42,34 +46,36 @@ def labels(
     shared = Relevance.of_labels(truth.image, truth.text)
     empty = "zero" if truth.single else "skip"
     sides = {"i2t": (scores, shared), "t2i": (scores.T, shared.T)}
-    discounts: dict[str, dict[str, Any]] = {
-        "i2t": {},
-        "t2i": {"discount": discount, "sibling": siblings(pairs.picture)},
-    }
+    discounts = {"i2t": ("standard", None), "t2i": (discount, siblings(pairs.picture))}
     figures, units = Figures(len(pairs.names)), {"i2t": np.arange(len(pairs.names)), "t2i": pairs.picture}
-    report: dict[str, Any] = {"map": {}, "ndcg": {}}
+    report: LabelReport = {"map": {}, "ndcg": {}}
     for side in track(sides, "ranking by labels"):
-        found = by_gains(*sides[side], at=cutoff, empty=empty, ties=ties, **discounts[side])
-        for name, each in zip(("map", "ndcg"), found, strict=True):
+        rule, sibling = discounts[side]
+        both = by_gains(*sides[side], at=cutoff, empty=empty, ties=ties, discount=rule, sibling=sibling)
+        for name, each in zip(NAMES, both, strict=True):
             report[name][side] = mean(each)
             figures.add(each, units[side], {(name, side): 1.0, (name, "mean"): 0.5})
-    report = {name: _with_mean(both) for name, both in report.items()}
+    for name in NAMES:
+        report[name] = _with_mean(report[name])
     if predictions is not None:
-        report |= _classified(predictions, {"image": truth.image, "text": truth.text}, thresholds)
-    return Judged(report, figures)
+        _add_micro_f1(report, predictions, {"image": truth.image, "text": truth.text}, thresholds)
+    return Measured(report, figures)
 
 
-def _classified(predictions: dict[str, Any], real: dict[str, Array], thresholds: dict[str, float] | None) -> Any:
+def _add_micro_f1(
+    report: LabelReport, predictions: Mapping[str, Numbers], real: dict[str, Array], thresholds: BySide | None
+) -> None:
     """Micro-F1 by side at 0.5, and at thresholds that were chosen elsewhere."""
-    report: dict[str, Any] = {"micro_f1": {side: micro_f1(given, real[side]) for side, given in predictions.items()}}
+    report["micro_f1"] = {side: micro_f1(given, real[side]) for side, given in predictions.items()}
     if thresholds is not None:
         sides = predictions.items()
-        tuned = {side: micro_f1(given, real[side], threshold=thresholds[side]) for side, given in sides}
-        report |= {"micro_f1_tuned": tuned, "thresholds": thresholds}
-    return report
+        report["micro_f1_tuned"] = {
+            side: micro_f1(given, real[side], threshold=thresholds[side]) for side, given in sides
+        }
+        report["thresholds"] = thresholds
 
 
-def _with_mean(sides: dict[str, float]) -> dict[str, float]:
+def _with_mean(sides: BySide) -> BySide:
     return {**sides, "mean": (sides["i2t"] + sides["t2i"]) / 2}
 
 
@@ -82,7 +88,7 @@ def siblings(owner: Array) -> Array:
     return number
 
 
-def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) -> Judged:
+def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) -> Measured:
     """Plausible-match R-precision both ways, percentages; with `fold`, the mean over folds of so many pictures.
 
     A caption takes the class code of its picture; pictures without any class leave queries and gallery.
@@ -94,7 +100,8 @@ def pmrp(scores: Scores, pairs: Pairs, *, ties: str, fold: int | None = None) ->
     for part in track(parts, "plausible matches"):
         for side, (values, unit) in _pmrp_of(scores, *part, codes, pairs.picture, ties).items():
             figures.add(values, unit, {(side,): 1 / len(parts), ("mean",): 0.5 / len(parts)})
-    return Judged({side: figures.value((side,)) for side in SIDES}, figures)
+    report: PmrpReport = {"i2t": figures.value(("i2t",)), "t2i": figures.value(("t2i",))}
+    return Measured(report, figures)
 
 
 def _pmrp_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from matchlight.measuring.metrics.relevance import Array
+from matchlight.measuring.metrics.arrays import Array, Places
 
 LONGEST = 1 << 24  # places that fit beside a score and a gain in 64 bits
 
@@ -27,8 +27,8 @@ def listed(block: Array, gains: Array, ties: str) -> Array:
         keys |= np.arange(block.shape[1], dtype=np.uint64)[None] << np.uint64(8)
         keys |= small
     keys.sort(axis=1)
-    found = (keys[:, ::-1] & np.uint64(255)).astype(np.uint8)
-    return np.uint8(255) - found if ties == "worst" else found
+    last_byte = (keys[:, ::-1] & np.uint64(255)).astype(np.uint8)
+    return np.uint8(255) - last_byte if ties == "worst" else last_byte
 
 
 def _sortable(block: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
@@ -37,7 +37,7 @@ def _sortable(block: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
     return np.asarray(bits ^ ((bits >> np.uint32(31)) * np.uint32(0x7FFFFFFF) | np.uint32(0x80000000)))
 
 
-def _order(block: Array, gains: Array, ties: str) -> npt.NDArray[np.int64]:
+def _order(block: Array, gains: Array, ties: str) -> Places:
     if ties == "worst":
         return np.asarray(np.lexsort((gains, -block), axis=-1))
     return np.asarray(np.argsort(block, axis=1, kind="stable")[:, ::-1])
