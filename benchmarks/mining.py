@@ -21,7 +21,7 @@ import torch
 from matchlight.core import IMAGE, TEXT, Matcher
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
 from matchlight.training.mining import images_for, mine
@@ -82,7 +82,7 @@ def clock(device: torch.device) -> float:
 
 def ready(method: str, pictures: int, where: torch.device, dim: int | None) -> tuple[Matcher, Table]:
     """An untrained model of the paper's sizes and data for it."""
-    inputs = prepare(made_pairs(pictures, 5), {"kind": "given"}, device=where)
+    inputs = prepare(made_pairs(pictures, 5), View("given"), device=where)
     chosen = RECIPES[method]
     named = {**chosen.defaults, **({"dim": dim} if dim else {})}
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, Items, Matcher
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import Inputs, prepare
+from matchlight.inputs.prepare import Inputs, View, prepare
 from matchlight.methods import RECIPES
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, train
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 def ready(name: str, **more: object) -> tuple[Inputs, Network]:
     """A tiny network of a recipe on tiny data."""
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     method = RECIPES[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), **more})
     return inputs, Network(recipe, seed=0, device=CPU)

@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.aoq import SecondRound
 from matchlight.methods.quintuplets import Draw
@@ -39,7 +39,7 @@ def calm(module: nn.Module) -> None:
 
 
 def losses(name: str) -> list[float]:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     method = RECIPES[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), "rate": RATE})
     network = Network(recipe, seed=0, device=torch.device("cpu"))

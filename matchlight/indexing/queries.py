@@ -14,9 +14,10 @@ from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items
 from matchlight.data.formats.decoding import decode
-from matchlight.inputs.backbones import as_size
+from matchlight.inputs.backbones import Size, as_size
 from matchlight.inputs.features import backbone, encode
 from matchlight.inputs.features.decode import resized
+from matchlight.inputs.prepare import View
 from matchlight.inputs.text import UNK, pad, tokenize
 from matchlight.runs.folder import Run
 
@@ -32,19 +33,24 @@ class Asker:
     padding: int | None = None
 
     @cached_property
-    def _view(self) -> dict[str, Any]:
-        return dict(self.run.info["view"])
+    def _view(self) -> View:
+        return View.from_json(self.run.info["view"])
+
+    @cached_property
+    def _size(self) -> Size:
+        assert self._view.size is not None  # settled before the first picture was read
+        return as_size(self._view.size)
 
     @cached_property
     def _backbone(self) -> Any:
-        network = backbone(self._view["backbone"], as_size(self._view["size"]))
+        network = backbone(self._view.backbone, self._size)
         return network.for_inference().to(self.run.device)
 
     @cached_property
     def _sentences(self) -> Any:
         from matchlight.inputs.sentence_encoders import sentence_encoder
 
-        return sentence_encoder(self._view["sentences"])
+        return sentence_encoder(self._view.sentences)
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
@@ -54,7 +60,7 @@ class Asker:
             raise BadInput("no words to search for; `a dog on a beach` would do")
         if len(words) > LONGEST:
             raise BadInput(f"a question of {len(words)} characters; {LONGEST} at most")
-        if self._view.get("sentences"):
+        if self._view.sentences:
             ids = list(self._sentences.token_ids([words])[0])
             return ids, self._pieces(ids), []
         if self.run.vocabulary is None:
@@ -83,7 +89,7 @@ class Asker:
     @property
     def sees(self) -> bool:
         """Whether pictures can be read at all: a model of ready-made features cannot."""
-        return bool(self._view["kind"] != "given")
+        return self._view.kind != "given"
 
     def opened(self, picture: Picture) -> Image.Image:
         """A picture from a file, its bytes, or as it is."""
@@ -100,11 +106,11 @@ class Asker:
         """Pictures as features or pixels, made as at training time."""
         if not self.sees:
             raise BadInput("this model reads ready-made features; a picture cannot be turned into them here")
-        size = as_size(self._view["size"])
+        size = self._size
         place = torch.zeros(len(pictures), dtype=torch.int64)
-        if self._view["kind"] == "pixels":
+        if self._view.kind == "pixels":
             return Items(torch.from_numpy(np.stack([resized(one, size) for one in pictures])), None, place)
-        found = encode(pictures, self._backbone, kind=self._view["kind"], size=size)
+        found = encode(pictures, self._backbone, kind=self._view.kind, size=size)
         return Items(torch.from_numpy(found).float(), None, place)
 
     # ---- both --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
 from matchlight.data.fingerprints import fingerprint
 from matchlight.devices import pick_device
-from matchlight.inputs.prepare import Inputs, prepare, view_of
+from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.pairs import Pairs
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
@@ -76,11 +76,11 @@ class Run:
 
     def inputs(self, pairs: Pairs) -> Inputs:
         """New data, read the way this model was trained to read it."""
-        view, vectors = self.info["view"], 0 if pairs.text_features is None else pairs.text_features.shape[1]
+        vectors = 0 if pairs.text_features is None else pairs.text_features.shape[1]
         if vectors != (trained := self.info["sizes"].get("text_dim", 0)):
             kinds = [f"text vectors of {dim}" if dim else "words" for dim in (vectors, trained)]
             raise BadInput(f"{pairs.root}: captions are {kinds[0]}, {self.folder} was trained on {kinds[1]}")
-        ready = prepare(pairs, view, device=self.device, vocabulary=self.vocabulary)
+        ready = prepare(pairs, View.from_json(self.info["view"]), device=self.device, vocabulary=self.vocabulary)
         wanted, found = self.info["sizes"]["image_dim"], ready.sizes.image_dim
         if wanted != found:
             raise BadInput(f"{pairs.root}: pictures have {found} features each, {self.folder} was trained on {wanted}")
@@ -126,7 +126,7 @@ def _describe(
         "preset": taken,
         "arguments": given,
         "sizes": dataclasses.asdict(inputs.sizes),
-        "view": inputs.view,
+        "view": inputs.view.to_json(),
         "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
         "version": VERSION,
         **more,

@@ -21,6 +21,7 @@ from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.noise import Truth, mismatch
+from matchlight.inputs.prepare import View
 
 TINY = {"epochs": 8, "dim": 24, "hidden": 12, "word_dim": 12, "batch": 48, "rate": 5e-3}
 OPTIONS = {"folds": 3, "overrides": TINY, "captions": "words"}
@@ -71,7 +72,7 @@ def test_every_pair_has_answers_and_only_decoys_were_trained_wrong(audited, brok
 
 def test_a_pair_is_judged_by_a_model_that_never_saw_its_picture(clean):
     folds = signals.divide(clean, clean.rows("train"), np.arange(120), count=3)
-    inputs = signals.prepare(clean, {"kind": "given"}, device=signals.pick_device("cpu"))
+    inputs = signals.prepare(clean, View("given"), device=signals.pick_device("cpu"))
     for k in range(3):
         part = quick._without(inputs, folds, k)
         trained = part.table.rows("train")
@@ -85,7 +86,7 @@ def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_wha
     group = np.arange(60)
     group[0] = 50  # a training picture that looks like one of the test split
     folds = signals.divide(pairs, pairs.rows("test"), group, count=2)
-    inputs = signals.prepare(signals._pool(pairs, "test"), {"kind": "given"}, device=signals.pick_device("cpu"))
+    inputs = signals.prepare(signals._pool(pairs, "test"), View("given"), device=signals.pick_device("cpu"))
     k = int(folds.fold[pairs.picture[folds.rows] == 50][0])
     trained = [set(pairs.picture[quick._without(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)]
     assert 0 not in trained[0] and 0 in trained[1]
@@ -94,7 +95,7 @@ def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_wha
 
 def test_a_cpu_reads_pictures_through_their_main_directions_without_losing_who_is_alike():
     pairs = tiny_pairs(30, 1, dim=600, held=0)
-    inputs = signals.prepare(pairs, {"kind": "given"}, device=signals.pick_device("cpu"))
+    inputs = signals.prepare(pairs, View("given"), device=signals.pick_device("cpu"))
     lean = quick.condensed(inputs, seed=0)
     assert lean.sizes.image_dim == min(256, 30 * 5)
     flat = [part.table.images.gather(np.arange(30)).reshape(30, -1) for part in (inputs, lean)]

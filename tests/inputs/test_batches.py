@@ -8,13 +8,13 @@ import torch
 
 from matchlight.core import IMAGE, TEXT
 from matchlight.inputs.batches import ahead, collate, moved_to, plan, seeded
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from tests.tiny import Arrays, tiny_pairs
 
 
 @pytest.fixture
 def table():
-    return prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu")).table
+    return prepare(tiny_pairs(), View("given"), device=torch.device("cpu")).table
 
 
 def test_a_picture_is_read_once_for_all_its_captions(table) -> None:

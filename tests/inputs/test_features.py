@@ -24,7 +24,7 @@ from matchlight.data import cache
 from matchlight.inputs import features
 from matchlight.inputs.backbones import lite_weights
 from matchlight.inputs.features import fill
-from matchlight.inputs.prepare import with_size
+from matchlight.inputs.prepare import View
 from matchlight.pairs import BadPicture, Pairs
 
 torch.set_num_threads(1)
@@ -177,8 +177,8 @@ def test_a_transformers_folder_gives_patches_without_the_class_token(tmp_path):
         whole = model(pixel_values=pixels / 127.5 - 1).last_hidden_state
         assert_close(found(pixels), whole[:, 1:])
     assert (found.dim, found.size, found.cells()) == (8, (32, 32), 4)
-    view = {"kind": "grid", "backbone": f"hf:{tmp_path}", "size": None}
-    assert with_size(view, torch.device("cpu"))["size"] == 32  # training shows it pictures of that size too
+    view = View("grid", f"hf:{tmp_path}")
+    assert view.with_size(torch.device("cpu")).size == 32  # training shows it pictures of that size too
 
 
 def test_a_transformers_model_that_is_not_there_is_one_clear_line(tmp_path):

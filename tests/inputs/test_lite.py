@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from matchlight.core import BadInput
 from matchlight.inputs import features
 from matchlight.inputs.backbones import lite, lite_weights
-from matchlight.inputs.prepare import with_size
+from matchlight.inputs.prepare import View
 
 torch.set_num_threads(1)
 NAMES = tuple(lite.PLANS)
@@ -60,9 +60,9 @@ def test_any_architecture_computes_what_random_weights_say_layer_by_layer(name):
 @pytest.mark.parametrize(("name", "cpu", "gpu"), [("lite0", 160, 224), ("lite1", 192, 240), ("lite2", 192, 260)])
 def test_a_cpu_looks_at_smaller_pictures_unless_told(name, cpu, gpu):
     assert (lite.usual_size(name, "cpu"), lite.usual_size(name, "cuda")) == (cpu, gpu)
-    view = {"kind": "grid", "backbone": name, "size": None}
-    assert with_size(view, torch.device("cpu"))["size"] == cpu and with_size(view, torch.device("cuda"))["size"] == gpu
-    assert with_size({**view, "size": 100}, torch.device("cpu"))["size"] == 100
+    view = View("grid", name)
+    assert view.with_size(torch.device("cpu")).size == cpu and view.with_size(torch.device("cuda")).size == gpu
+    assert View("grid", name, 100).with_size(torch.device("cpu")).size == 100
 
 
 # ---- with their weights ----

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Scores, Similarity, Sizes
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES, aoq, bfan
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets, counts
@@ -448,7 +448,7 @@ def test_a_loss_without_terms_to_weigh_is_told_before_anything_begins(tmp_path: 
 @pytest.mark.parametrize("base", ["scan", "vsrn", "sgr"])
 def test_companions_leave_a_batchs_own_matrix_and_captions_alone(base: str) -> None:
     pairs = tiny_pairs()
-    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
     named = grounded(RECIPES["aoq"], {"base": base}).defaults | {"base": base}
     network = Network(aoq.recipe(inputs.sizes, **named | tiny_settings(named)), seed=0, device=torch.device("cpu"))
     network.matcher.eval()

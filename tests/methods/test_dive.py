@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
 from matchlight.inputs.batches import collate, plan_pictures
-from matchlight.inputs.prepare import prepare, view_of
+from matchlight.inputs.prepare import View, prepare, view_of
 from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import RECIPES, dive
 from matchlight.methods.dive_files import read_dive
@@ -226,7 +226,7 @@ def test_places_go_once_around_from_first_word_to_last() -> None:
 
 
 def ready(**more: Any) -> tuple[Any, Any]:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     torch.manual_seed(0)
     return inputs, dive.recipe(inputs.sizes, **{**TINY, **more}).matcher().eval()
 
@@ -255,7 +255,7 @@ def ready(**more: Any) -> tuple[Any, Any]:
     ids=str,
 )
 def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, Any]) -> None:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     network = Network(dive.recipe(inputs.sizes, **{**TINY, "drop_words": 0.0, **change}), seed=0, device=CPU)
     network.matcher.train()
     network.set_rates(network.recipe.schedule(0, 0, 10))
@@ -269,7 +269,7 @@ def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, A
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["paper", "gpo", "top"])
 def test_a_set_is_the_same_alone_and_in_company(pooling: str) -> None:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     matcher = dive.recipe(inputs.sizes, **TINY, pooling=pooling).matcher().eval()
     for side in (IMAGE, TEXT):
         items = inputs.table.items(side, np.arange(6))

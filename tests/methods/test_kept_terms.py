@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from matchlight.core import BadInput, Objective, Terms
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES, aoq
 from matchlight.methods.ncr import SoftMargin
 from matchlight.methods.pvse import Polysemy
@@ -83,7 +83,7 @@ def test_the_terms_have_a_say_in_what_is_learnt(name: str, tmp_path: Path) -> No
 
 def test_another_ranking_loss_stands_beside_the_terms_in_the_same_proportion() -> None:
     pairs = tiny_pairs()
-    inputs = prepare(pairs, {"kind": "given"}, device=CPU)
+    inputs = prepare(pairs, View("given"), device=CPU)
     named = RECIPES["dive"].defaults | tiny_settings(RECIPES["dive"].defaults)
     matcher = RECIPES["dive"].build(inputs.sizes, **named).matcher().eval()
     embeddings, batch = whole_batch(matcher, collate(inputs.table, np.arange(8)))
@@ -107,7 +107,7 @@ def test_what_only_ranks_is_replaced_whole() -> None:
 @pytest.mark.parametrize("base", ["dive", "pvse"])
 def test_companions_take_no_part_in_the_terms_of_the_sets(base: str) -> None:
     pairs = tiny_pairs()
-    inputs = prepare(pairs, {"kind": "given"}, device=CPU)
+    inputs = prepare(pairs, View("given"), device=CPU)
     named = grounded(RECIPES["aoq"], {"base": base}).defaults | {"base": base}
     network = Network(aoq.recipe(inputs.sizes, **named | tiny_settings(named)), seed=0, device=CPU)
     network.matcher.eval()

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Objective, Scores, Sizes
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import mrl
 from matchlight.methods.mrl import RobustLearning, contrastive, robust_clustering
 from matchlight.parts.labelwise import Centres, cross_entropy
@@ -126,7 +126,7 @@ def test_captions_of_one_picture_are_not_compared() -> None:
 
 
 def test_a_pair_is_pulled_together_whatever_its_labels_say() -> None:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     matcher = mrl.recipe(inputs.sizes, dim=8, hidden=8, beta=0.0).matcher()
     batch = collate(inputs.table, np.arange(8))
     embeddings, batch = whole_batch(matcher, batch)

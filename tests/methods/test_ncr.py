@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.ncr import MARGINS, AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
 from matchlight.parts.objectives import Hinge, contrast
@@ -136,7 +136,7 @@ def test_an_imported_checkpoint_scores_and_loses_as_the_authors_do(parity: Path,
 def teaching(tmp_path: Path, **more: Any) -> Trainer:
     """A trainer in the middle of nothing, on tiny data of which a third is broken."""
     pairs = mismatch(tiny_pairs(40, 2), ratio=0.3, seed=1)[0]
-    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
     method = RECIPES["ncr"]
     given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 6, "warm": 2, **more}
     return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs)
@@ -224,7 +224,7 @@ def test_two_networks_already_are_refused_as_a_scorer(tmp_path: Path) -> None:
 
 def test_the_rates_begin_again_after_the_warm_up() -> None:
     method = RECIPES["ncr"]
-    sizes = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu")).sizes
+    sizes = prepare(tiny_pairs(), View("given"), device=torch.device("cpu")).sizes
     recipe = method.build(sizes, **{**method.defaults, "warm": 4, "epochs": 20, "decay_every": 10})
     rates = [recipe.schedule(epoch, 0, 1) for epoch in (0, 3, 4, 13, 14)]
     rates = [rate if isinstance(rate, float) else rate["sgr"] for rate in rates]

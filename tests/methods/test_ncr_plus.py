@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from matchlight.core import Phase, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES
 from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.parts.objectives import Probable
@@ -31,7 +31,7 @@ RATIO = 0.4
 def measured(tmp_path: Path, **more: Any) -> tuple[Trainer, np.ndarray]:
     """A trainer before its first step, on data of which 40% is broken, and which rows those are."""
     pairs, truth = mismatch(tiny_pairs(120, 2), ratio=RATIO, seed=1)
-    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
     method = RECIPES["ncr+"]
     given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 8, "warm": 3, **more}
     return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs), ~truth.clean(np.arange(len(pairs)))
@@ -72,7 +72,7 @@ def test_the_first_round_keeps_pictures_aside_and_the_second_trains_on_all(tmp_p
 @pytest.mark.parametrize("together", [True, False])
 def test_pictures_come_with_all_their_captions_where_the_scorer_has_it_so(tmp_path: Path, together: bool) -> None:
     pairs = tiny_pairs(120, 3)
-    inputs = prepare(pairs, {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
     chosen = grounded(RECIPES["ncr+"], {"scorer": "dive"})
     given = {**chosen.defaults, **tiny_settings(chosen.defaults), "scorer": "dive", "together": together, "batch": 12}
     run = Trainer(tmp_path, chosen.build(inputs.sizes, **given), inputs)

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import Inputs, prepare
+from matchlight.inputs.prepare import Inputs, View, prepare
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.methods import RECIPES, gaussians, pcme
 from matchlight.runs.embeddings import export
@@ -41,7 +41,7 @@ def measured(measure: str, samples: int = 3) -> gaussians.Draws:
 
 
 def ready(**more: object) -> tuple[Inputs, Network]:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     settings = {**RECIPES["pcme"].defaults, **tiny_settings(RECIPES["pcme"].defaults), **more}
     return inputs, Network(RECIPES["pcme"].build(inputs.sizes, **settings), seed=0, device=torch.device("cpu"))
 
@@ -219,7 +219,7 @@ def test_a_logit_of_zero_costs_log_two() -> None:
 
 def unpaired_batch(count: int) -> Batch:
     """Pair n is the n-th of each side; every picture has one caption."""
-    inputs = prepare(tiny_pairs(captions=1), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(captions=1), View("given"), device=torch.device("cpu"))
     return collate(inputs.table, np.arange(count), repeat=True)
 
 

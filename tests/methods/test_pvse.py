@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Scores, Sizes
 from matchlight.inputs.batches import collate
 from matchlight.inputs.features import backbone
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES, pvse
 from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
 from matchlight.pairs import Pairs
@@ -210,7 +210,7 @@ def test_extra_terms_are_those_of_the_plain_loop() -> None:
 
 
 def terms_of(heads: int, **options: object) -> dict[str, Tensor]:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     torch.manual_seed(0)
     recipe = pvse.recipe(inputs.sizes, dim=8, word_dim=4, heads=heads, **options)  # type: ignore[arg-type]
     matcher = recipe.matcher()
@@ -225,7 +225,7 @@ def test_the_extra_terms_need_more_than_one_head() -> None:
 
 
 def test_all_negatives_are_averaged_over_the_matrix() -> None:
-    inputs = prepare(tiny_pairs(captions=1), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(captions=1), View("given"), device=torch.device("cpu"))
     batch = collate(inputs.table, np.arange(2), repeat=True)
     scores = Scores(torch.tensor([[0.9, 0.85], [0.1, 0.7]]))
     one = Embedding(torch.zeros(2, 1, 4))

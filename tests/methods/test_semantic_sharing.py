@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
 from matchlight.data.caption_labels import labelled_by_words
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.methods import semantic_sharing
 from matchlight.methods.semantic_sharing import OFFICIAL, Sharing, read_sharing
@@ -363,7 +363,7 @@ def test_vectors_in_place_of_regions_and_of_words_are_read_as_one_token(tmp_path
 
 
 def test_one_step_of_the_released_reading_moves_every_weight() -> None:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=CPU)
+    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     network = Network(semantic_sharing.recipe(inputs.sizes, **{**SMALL, **OFFICIAL}), seed=0, device=CPU)
     before = {name: p.detach().clone() for name, p in network.matcher.named_parameters()}
     network.matcher.train()

@@ -17,7 +17,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Ensemble, Items, M
 from matchlight.data import formats
 from matchlight.data.fingerprints import fingerprint
 from matchlight.inputs.batches import Table
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
 from matchlight.parts.similarities import Dot
@@ -51,7 +51,7 @@ def given_matcher(images: np.ndarray, texts: np.ndarray) -> Matcher:
 
 
 def table_of(pairs: Pairs) -> Table:
-    return prepare(pairs, {"kind": "given"}, device=CPU).table
+    return prepare(pairs, View("given"), device=CPU).table
 
 
 def random_matcher(pairs: Pairs, seed: int = 0) -> tuple[Matcher, np.ndarray]:
@@ -171,7 +171,7 @@ def test_the_running_best_is_the_best_of_everything(k: int, widths: list[int], s
 
 
 def scan_matcher(pairs: Pairs, name: str = "scan", **more: object) -> tuple[Matcher, Table, np.ndarray]:
-    inputs = prepare(pairs, {"kind": "given"}, device=CPU)
+    inputs = prepare(pairs, View("given"), device=CPU)
     torch.manual_seed(0)
     matcher = (
         RECIPES[name].build(inputs.sizes, **{**RECIPES[name].defaults, "dim": 16, "word_dim": 8, **more}).matcher()

@@ -13,7 +13,7 @@ import torch
 from matchlight.core import BadInput, Phase, Recipe
 from matchlight.data.fingerprints import fingerprint
 from matchlight.files import LOCK, try_lock
-from matchlight.inputs.prepare import prepare
+from matchlight.inputs.prepare import View, prepare
 from matchlight.inputs.text import Vocabulary
 from matchlight.methods import RECIPES
 from matchlight.runs.evaluation import split_scores
@@ -26,7 +26,7 @@ TINY = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "rate": 2e-3, "preset
 
 
 def trainer(folder: Path, **more: object) -> Trainer:
-    inputs = prepare(tiny_pairs(), {"kind": "given"}, device=torch.device("cpu"))
+    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     method = RECIPES["vse_infty"]
     settings = {**method.defaults, **{k: v for k, v in TINY.items() if k != "preset"}, "epochs": 2, **more}
     folder.mkdir(exist_ok=True)

@@ -26,13 +26,14 @@ from matchlight.data.cache import cache_clear, cache_listing
 from matchlight.inputs.backbones import Backbone, Size, as_size, backbone
 from matchlight.inputs.features.decode import decoded, resized
 from matchlight.inputs.features.fill import Rows, kept
-from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore
+from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
 
 if TYPE_CHECKING:
     from matchlight.pairs import Pairs, PictureSource
 
 __all__ = [
-    "Backbone", "FeatureStore", "PixelStore", "backbone", "cache_clear", "cache_listing", "encode", "extract", "pixels",
+    "Backbone", "FeatureStore", "PixelStore", "Store", "backbone", "cache_clear", "cache_listing", "encode", "extract",
+    "pixels",
 ]  # fmt: skip
 
 KINDS = ("grid", "pooled")
@@ -151,7 +152,7 @@ def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
     return found.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 
-def _reported(store: Any, pairs: Pairs) -> Any:
+def _reported(store: S, pairs: Pairs) -> S:
     broken = store.broken
     if broken:
         names = ", ".join(str(pairs.names[place]) for place in broken[:3])
