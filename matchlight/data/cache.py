@@ -138,7 +138,9 @@ def _row(entry: Path) -> dict[str, Any]:
 
 
 def described(meta: dict[str, Any]) -> str:
-    """An entry in words: "features lite0 grid 160x160 of 8000 pictures"."""
+    """An entry in words: "features lite0 grid 160x160 of 8000 pictures", or "checksums of /home/me/index"."""
+    if "of" in meta:
+        return f"{meta['what']} of {meta['of']}"
     height, width = meta.get("size", ("?", "?"))
     words = [meta.get("what", "?"), meta.get("backbone"), meta.get("kind"), f"{height}x{width}"]
     return " ".join(str(word) for word in words if word) + f" of {meta.get('shape', ['?'])[0]} pictures"

@@ -29,11 +29,11 @@ CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of
 class Index:
     """An index in use; `Index.build` makes one, `Index.load` opens one."""
 
-    def __init__(self, root: Path, folder: Path, manifest: dict[str, Any], *, device: str, engines: bool = True):
+    def __init__(self, root: Path, folder: Path, manifest: store.Manifest, *, device: str, engines: bool = True):
         self.root, self.device = root, device
         self._open(folder, manifest, engines=engines)
 
-    def _open(self, folder: Path, manifest: dict[str, Any], *, engines: bool = True) -> None:
+    def _open(self, folder: Path, manifest: store.Manifest, *, engines: bool = True) -> None:
         self.folder, self.manifest = folder, manifest
         self.info = files.read_json(folder / "index.json", "an index")
         self.run = Run.load(folder / building.MODEL, device=self.device)

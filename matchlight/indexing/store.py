@@ -15,13 +15,15 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TypedDict
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
+from matchlight.indexing.verified import Verified
 
 FORMAT = 1
 CURRENT, MANIFEST, PLAN, PARTIAL = "CURRENT", "manifest.json", "plan.json", ".partial"
@@ -29,6 +31,20 @@ DATABASE = "milvus.db"  # a folder of milvus-lite: it changes as it is used, so 
 VERSION = re.compile(r"v(\d{4,})")
 AGAIN = "build the index again"
 BLOCK = 1 << 20
+
+
+class FileEntry(TypedDict):
+    """What a manifest says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """Every file of a version, by its path in the version's folder."""
+
+    format: int
+    files: dict[str, FileEntry]
 
 
 def alone(root: Path) -> AbstractContextManager[None]:
@@ -56,13 +72,13 @@ def _ours(path: Path) -> bool:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def current(root: Path, *, verify: bool = True) -> tuple[Path, dict[str, Any]]:
-    """The version in use and its manifest; `verify` reads every file and compares checksums."""
+def current(root: Path, *, verify: bool = True) -> tuple[Path, Manifest]:
+    """The version in use and its manifest; `verify` compares the checksums of files that may have changed."""
     folder, digest = named(root)
     path = folder / MANIFEST
     try:
         raw = path.read_bytes()
-        manifest = json.loads(raw)
+        manifest: Manifest = json.loads(raw)
         made, listed = int(manifest["format"]), dict(manifest["files"])
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file, and {root}/{CURRENT} names it; {AGAIN}") from None
@@ -96,7 +112,7 @@ def named(root: Path) -> tuple[Path, str]:
     return root / words[0], words[1]
 
 
-def _check_sizes(folder: Path, listed: dict[str, Any]) -> None:
+def _check_sizes(folder: Path, listed: dict[str, FileEntry]) -> None:
     for name, entry in listed.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:
@@ -108,12 +124,17 @@ def _check_sizes(folder: Path, listed: dict[str, Any]) -> None:
             raise BadInput(f"{path}: {size} bytes instead of {entry['bytes']}: cut or changed; {AGAIN}")
 
 
-def _check_sums(folder: Path, listed: dict[str, Any]) -> None:
+def _check_sums(folder: Path, listed: dict[str, FileEntry]) -> None:
+    """Compare the checksums of all files that may have changed since they were last compared."""
+    sums = {name: entry["sha256"] for name, entry in listed.items()}
+    memory = Verified(folder, sums)
+    changed = memory.unverified()
     with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
-        found = pool.map(lambda name: checksum(folder / name), listed)
-        for (name, entry), digest in zip(listed.items(), found, strict=True):
-            if digest != entry["sha256"]:
+        for name, digest in zip(changed, pool.map(lambda name: checksum(folder / name), changed), strict=True):
+            if digest != sums[name]:
                 raise BadInput(f"{folder / name}: damaged (its checksum does not hold); {AGAIN}")
+    if changed:
+        memory.remember()
 
 
 def checksum(path: Path, *, flush: bool = False) -> str:
@@ -130,7 +151,7 @@ def checksum(path: Path, *, flush: bool = False) -> str:
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def draft(root: Path, plan: dict[str, Any]) -> Path:
+def draft(root: Path, plan: Mapping[str, object]) -> Path:
     """The folder to build the next version in: one that was left by the same plan, else a new one.
 
     Drafts of other plans are thrown away: they are half of something that nobody asks for any more.
@@ -150,11 +171,12 @@ def draft(root: Path, plan: dict[str, Any]) -> Path:
     return path
 
 
-def _plan(path: Path) -> Any:
+def _plan(path: Path) -> Json:
     try:
-        return json.loads((path / PLAN).read_text(encoding="utf-8"))
+        plan: Json = json.loads((path / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    return plan
 
 
 def link_tree(source: Path, target: Path) -> None:
@@ -176,11 +198,13 @@ def link_file(path: Path, place: Path) -> None:
 
 def finish(partial: Path, root: Path) -> Path:
     """Make a draft the version in use; what was in use before is removed afterwards."""
-    listed = {}
+    listed: dict[str, FileEntry] = {}
     for path in sorted(partial.rglob("*")):
         if path.is_file() and path.name not in (MANIFEST, PLAN):
-            entry = {"bytes": path.stat().st_size, "sha256": checksum(path, flush=True)}
-            listed[path.relative_to(partial).as_posix()] = entry
+            listed[path.relative_to(partial).as_posix()] = {
+                "bytes": path.stat().st_size,
+                "sha256": checksum(path, flush=True),
+            }
     files.write_json(partial / MANIFEST, {"format": FORMAT, "files": listed})
     digest = checksum(partial / MANIFEST, flush=True)
     for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from matchlight import files
 from matchlight.core import BadInput, Embedding, Parts
-from matchlight.indexing import store
+from matchlight.data import cache
+from matchlight.indexing import store, verified
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.packs import Joined, Pack, write_pack
 from matchlight.indexing.vectors import Sets, write_shard
@@ -179,6 +181,87 @@ def test_a_spoilt_index_is_refused_in_one_line_that_names_the_file(tmp_path: Pat
 def test_a_manifest_cannot_name_files_outside(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="outside"):
         store._check_sizes(tmp_path, {"../secret": {"bytes": 1}})
+
+
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files whose checksums are computed from now on."""
+    names: list[str] = []
+    original = store.checksum
+
+    def counted(path: Path, *, flush: bool = False) -> str:
+        names.append(path.name)
+        return original(path, flush=flush)
+
+    monkeypatch.setattr(store, "checksum", counted)
+    return names
+
+
+def test_an_index_that_did_not_change_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verified, "SETTLED", -1.0)
+    made(tmp_path)
+    names = hashed(monkeypatch)
+    for _ in range(3):
+        store.current(tmp_path)
+    assert sorted(names) == ["a.bin", "b.txt"]
+    made(tmp_path, text="two")
+    names.clear()
+    for _ in range(2):
+        store.current(tmp_path)
+    assert sorted(names) == ["a.bin", "b.txt"]
+    assert [row["what"] for row in cache.cache_listing()] == [f"checksums of {tmp_path}"]
+
+
+def test_a_file_that_changed_after_it_was_found_whole_is_refused_even_with_its_old_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified, "SETTLED", -1.0)
+    folder = made(tmp_path)
+    store.current(tmp_path)
+    path = folder / "deep" / "a.bin"
+    old = path.stat()
+    time.sleep(0.02)  # more than a tick of the file system's clock
+    spoil_byte(folder)
+    os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns))
+    names = hashed(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="checksum does not hold"):
+            store.current(tmp_path)
+    assert names == ["a.bin", "a.bin"]
+
+
+def test_a_file_of_this_very_moment_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verified, "SETTLED", 1000.0)
+    made(tmp_path)
+    names = hashed(monkeypatch)
+    for _ in range(2):
+        store.current(tmp_path)
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": "v0001", "files": 3}', '{"version": "v0001", "files": {}}'])
+def test_a_memory_that_says_nothing_useful_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    made(tmp_path)
+    store.current(tmp_path)
+    (entry,) = cache.entries()
+    (entry / verified.FILE).write_text(text)
+    names = hashed(monkeypatch)
+    store.current(tmp_path)
+    assert sorted(names) == ["a.bin", "b.txt"]
+
+
+def test_an_index_is_checked_where_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MATCHLIGHT_CACHE", str(tmp_path / "file" / "cache"))
+    names = hashed(monkeypatch)
+    folder = made(tmp_path / "index")
+    names.clear()
+    store.current(tmp_path / "index")
+    assert sorted(names) == ["a.bin", "b.txt"]
+    spoil_byte(folder)
+    with pytest.raises(BadInput, match="checksum does not hold"):
+        store.current(tmp_path / "index")
 
 
 def test_a_changed_byte_is_not_looked_for_where_checking_is_off(tmp_path: Path) -> None:
