@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tools import shape
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, shape.Module]:
+    return shape.read_modules(ROOT / "matchlight")
+
+
+@pytest.fixture(scope="module")
+def measured(modules: dict[str, shape.Module]) -> dict[str, shape.Figure]:
+    return {figure.name: figure for figure in shape.figures(modules, shape.read_modules(ROOT / "tests"))}
+
+
+BOUNDED = [
+    "root modules", "function lines, median",
+    "function lines, 90%", "function lines, longest", "silent tests",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_the_code_keeps_within_its_bounds(measured: dict[str, shape.Figure], name: str) -> None:
+    assert not measured[name].broken, "\n".join(measured[name].places)
+
+
+def test_every_folder_of_modules_is_a_package(modules: dict[str, shape.Module]) -> None:
+    folders = {str(Path(module.path).parent) for module in modules.values()}
+    packages = {str(Path(module.path).parent) for module in modules.values() if module.path.endswith("__init__.py")}
+    assert folders == packages
+
+
+def test_the_modules_that_are_checked_strictly_exist(modules: dict[str, shape.Module]) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    ours = [name.removesuffix(".*") for rule in settings for name in rule["module"] if name.startswith("matchlight")]
+    assert ours and set(ours) <= modules.keys()
 
 
 def figures(folder: Path, files: dict[str, str]) -> dict[str, shape.Figure]:
@@ -15,7 +51,8 @@ def figures(folder: Path, files: dict[str, str]) -> dict[str, shape.Figure]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return {figure.name: figure for figure in shape.figures(folder)}
+    modules, tests = (shape.read_modules(folder / name) for name in ("matchlight", "tests"))
+    return {figure.name: figure for figure in shape.figures(modules, tests)}
 
 
 def test_a_cycle_through_lazy_and_type_only_imports_is_seen(tmp_path: Path) -> None:

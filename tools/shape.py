@@ -232,10 +232,9 @@ def _asserts(node: FunctionNode) -> bool:
     )
 
 
-def figures(root: Path = ROOT) -> list[Figure]:
-    """Every figure of the code below `root`."""
-    modules = read_modules(root / "matchlight")
-    silent = silent_tests(read_modules(root / "tests"))
+def figures(modules: dict[str, Module], tests: dict[str, Module]) -> list[Figure]:
+    """Every figure of the package's modules and of its tests."""
+    silent = silent_tests(tests)
     return [
         *_import_figures(modules),
         *_type_figures(modules),
@@ -307,7 +306,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="the figures as JSON, with every place")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder that holds matchlight/ and tests/")
     given = parser.parse_args()
-    measured = figures(given.root.resolve())
+    root = given.root.resolve()
+    measured = figures(read_modules(root / "matchlight"), read_modules(root / "tests"))
     print(json.dumps([asdict(figure) for figure in measured], indent=1) if given.json else table(measured))
     raise SystemExit(any(figure.broken for figure in measured))
 
