@@ -22,7 +22,7 @@ from matchlight.auditing.relabel import relabelled
 from matchlight.auditing.tables import Named, read_pairs, row_number
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
-from matchlight.data.formats.safe import is_inside
+from matchlight.data.formats.safety import is_inside
 from matchlight.files import read_json
 from matchlight.pairs import Labels, Pairs
 

@@ -34,7 +34,7 @@ from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vec
 from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
-from matchlight.data.formats.safe import load_npy
+from matchlight.data.formats.safety import load_npy
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import Inputs, prepare, view_of

@@ -197,7 +197,7 @@ def labels(
     Example: matchlight data labels my_photos -o labelled --top 80
     """
     from matchlight.data import caption_labels, formats
-    from matchlight.data.formats.arrays import text_lines
+    from matchlight.data.formats.array_values import text_lines
 
     own = None if words is None else [line for line in text_lines(words) if line]
     pairs = caption_labels.labelled_by_words(formats.read(path), top=top, words=own)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from matchlight import files
 from matchlight.core import BadInput, Embedding, Embeddings, Parts
-from matchlight.data.formats.safe import load_npy
+from matchlight.data.formats.safety import load_npy
 from matchlight.scoring.all_pairs import used
 
 LARGEST = 65504.0  # the largest number of half precision

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
-from matchlight.data.formats.safe import is_inside
+from matchlight.data.formats.safety import is_inside
 from matchlight.files import is_array_file, write_array
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.metrics import best_threshold, circular_variance

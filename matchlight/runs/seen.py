@@ -9,7 +9,7 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint, marks
-from matchlight.data.formats.safe import load_npy
+from matchlight.data.formats.safety import load_npy
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:

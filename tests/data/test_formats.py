@@ -23,7 +23,7 @@ from scipy.io import savemat
 from scipy.sparse import csr_matrix, save_npz
 
 from matchlight.data import formats
-from matchlight.data.formats.scan_write import _line
+from matchlight.data.formats.scan_writer import _line
 from matchlight.data.formats.splits import deal
 from matchlight.data.near_duplicates import groups_of
 from matchlight.pairs import Labels, Pairs
@@ -626,7 +626,7 @@ def test_info_without_check_looks_at_a_sample_only(tmp_path: Path) -> None:
 def test_opening_does_not_touch_pictures_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = jsonl(tmp_path / "set", *({"image": f"{i}.png", "captions": ["x"], "split": "test"} for i in range(50)))
     asked: list[str] = []
-    for name in ("locate.is_inside", "sources.is_inside", "sources.read_regular"):
+    for name in ("picture_files.is_inside", "sources.is_inside", "sources.read_regular"):
         monkeypatch.setattr(f"matchlight.data.formats.{name}", lambda *path: asked.append(str(path)) or True)
     assert len(formats.read(folder)) == 50
     assert len(asked) < 5  # each folder once

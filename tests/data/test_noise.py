@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
 from matchlight.data.noise import Truth, flip_labels, mismatch, replay, without
-from matchlight.data.noise.moving import _share_out
+from matchlight.data.noise.mismatching import _share_out
 from matchlight.pairs import Labels, Pairs
 
 RATIOS = st.sampled_from([0.0, 0.1, 0.25, 0.4, 0.5, 0.7, 0.9, 1.0])

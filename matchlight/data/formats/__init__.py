@@ -13,23 +13,23 @@ from typing import Unpack
 
 from matchlight.core import BadInput
 from matchlight.data.formats import (
+    csv_tables,
     jsonl,
     karpathy,
     labelled,
-    npz,
+    pairs_npz,
     parquet,
-    relevance,
+    relevance_file,
     roi,
-    scan,
-    scan_write,
-    tables,
+    scan_folder,
+    scan_writer,
     webdataset,
 )
+from matchlight.data.formats.annotations import Options
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.detection import detect, place_of
 from matchlight.data.formats.export import arranged, need_features, need_pictures
 from matchlight.data.formats.info import info
-from matchlight.data.formats.rows import Options
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures, FolderPictures, NpyFeatures, TarPictures
 from matchlight.data.formats.splits import default_splits
 from matchlight.files import new_file, new_folder
@@ -37,23 +37,23 @@ from matchlight.pairs import Pairs, ReadOptions
 
 READERS: dict[str, Callable[[Path, Options], Pairs]] = {
     "jsonl": jsonl.read,
-    "csv": tables.read,
+    "csv": csv_tables.read,
     "parquet": parquet.read,
     "webdataset": webdataset.read,
-    "scan": scan.read,
+    "scan": scan_folder.read,
     "roi": roi.read,
     "karpathy": karpathy.read,
     "wikipedia": labelled.wikipedia,
     "labelled": labelled.read,
-    "npz": npz.read,
+    "npz": pairs_npz.read,
 }
 WRITERS: dict[str, Callable[[Pairs, Path], None]] = {
     "jsonl": jsonl.write,
-    "csv": tables.write,
+    "csv": csv_tables.write,
     "parquet": parquet.write,
     "webdataset": webdataset.write,
-    "scan": scan_write.write,
-    "npz": npz.write,
+    "scan": scan_writer.write,
+    "npz": pairs_npz.write,
 }
 OF_PICTURES = ("jsonl", "csv", "parquet", "webdataset")
 
@@ -81,7 +81,7 @@ def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
         place, format = place_of(Path(path), chosen.format)
         if format not in READERS:
             raise BadInput(f"{format!r} is no format; known: {', '.join(READERS)}")
-        pairs = relevance.attach(READERS[format](place, chosen))
+        pairs = relevance_file.attach(READERS[format](place, chosen))
     except OSError as error:
         where = error.filename or path
         raise BadInput(f"{where}: cannot be read ({error.strerror or error})") from error
@@ -118,5 +118,5 @@ def write(pairs: Pairs, out: str | Path, to: str = "jsonl") -> Path:
             WRITERS[to](pairs, partial)
         return out
     with new_folder(out) as folder:
-        WRITERS[to](pairs, folder / npz.FILE if to == "npz" else folder)
-    return out / npz.FILE if to == "npz" else out
+        WRITERS[to](pairs, folder / pairs_npz.FILE if to == "npz" else folder)
+    return out / pairs_npz.FILE if to == "npz" else out

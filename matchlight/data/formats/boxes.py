@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import inside, load_npy
+from matchlight.data.formats.safety import inside, load_npy
 from matchlight.pairs import Pairs
 
 FILE = "scenes.jsonl"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from matchlight.core import BadInput
-from matchlight.data.formats import jsonl, karpathy, labelled, npz, scan, tables, webdataset
+from matchlight.data.formats import csv_tables, jsonl, karpathy, labelled, pairs_npz, scan_folder, webdataset
 from matchlight.data.formats.decoding import SUFFIXES
-from matchlight.data.formats.safe import inside
+from matchlight.data.formats.safety import inside
 
 BY_SUFFIX = {
     ".jsonl": "jsonl",
@@ -53,12 +53,12 @@ def place_of(path: Path, forced: str | None) -> tuple[Path, str]:
 def _of_file(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return "npz" if npz.ours(path) else "labelled"
+        return "npz" if pairs_npz.ours(path) else "labelled"
     if path.name == "raw_features.mat" or path.name.endswith("_cat.list"):
         raise BadInput(f"{path}: is part of a folder; give the folder {path.parent}")
-    if suffix in (".npy", ".txt") and scan.CAPTIONS.fullmatch(path.name):
+    if suffix in (".npy", ".txt") and scan_folder.CAPTIONS.fullmatch(path.name):
         return "scan"
-    if suffix == ".txt" and tables.recognised(path):
+    if suffix == ".txt" and csv_tables.recognised(path):
         return "csv"
     if suffix in SUFFIXES:
         raise BadInput(f"{path}: is a picture; a data set is {KNOWN}")
@@ -71,7 +71,7 @@ def _of_folder(path: Path) -> str | None:
     names = {entry.name for entry in path.iterdir()}
     if any(name in names for name in jsonl.FILES):
         return "jsonl"
-    if npz.FILE in names and npz.ours(inside(path, npz.FILE)):
+    if pairs_npz.FILE in names and pairs_npz.ours(inside(path, pairs_npz.FILE)):
         return "npz"
     if _is_scan(names):
         return "scan"
@@ -86,7 +86,7 @@ def _of_folder(path: Path) -> str | None:
 
 def _is_scan(names: set[str]) -> bool:
     """Captions of a split; captions.txt and other tables are not."""
-    return any(scan.CAPTIONS.fullmatch(name) for name in names)
+    return any(scan_folder.CAPTIONS.fullmatch(name) for name in names)
 
 
 def _wikipedia(path: Path, names: set[str]) -> str:
@@ -97,7 +97,7 @@ def _wikipedia(path: Path, names: set[str]) -> str:
 
 
 def _by_content(path: Path, names: set[str]) -> str | None:
-    if tables.find(path) is not None:
+    if csv_tables.find(path) is not None:
         return "csv"
     if any(name.endswith(".parquet") for name in names):
         return "parquet"

@@ -17,7 +17,7 @@ import numpy as np
 from matchlight.console import say, track
 from matchlight.core import BadInput
 from matchlight.data.formats.decoding import SUFFIXES
-from matchlight.data.formats.safe import safe_name
+from matchlight.data.formats.safety import safe_name
 from matchlight.pairs import Labels, Pairs
 
 MAGIC = {

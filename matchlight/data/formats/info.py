@@ -13,9 +13,9 @@ import numpy as np
 
 from matchlight.console import track
 from matchlight.core import BadInput
+from matchlight.data.formats.annotations import EXAMPLES
 from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
-from matchlight.data.formats.rows import EXAMPLES
-from matchlight.data.formats.safe import bad_rows
+from matchlight.data.formats.safety import bad_rows
 from matchlight.data.near_duplicates import in_threads
 from matchlight.pairs import BadPicture, FeatureSource, Labels, Pairs, PictureSource, Problem
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.core import BadInput
+from matchlight.data.formats.annotations import Options, Table
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
-from matchlight.data.formats.locate import find_pictures
-from matchlight.data.formats.rows import Options, Table
-from matchlight.data.formats.safe import inside
+from matchlight.data.formats.picture_files import find_pictures
+from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
 FILES = ("captions.jsonl", "metadata.jsonl")

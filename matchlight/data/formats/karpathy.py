@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.core import BadInput
+from matchlight.data.formats.annotations import Options, Table
 from matchlight.data.formats.jsonl import with_pictures_beside
-from matchlight.data.formats.rows import Options, Table
-from matchlight.data.formats.safe import inside
+from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats import matrices
-from matchlight.data.formats.arrays import multi_hot, one_per_item, text_lines
-from matchlight.data.formats.rows import Options
-from matchlight.data.formats.safe import finite, inside
+from matchlight.data.formats import array_files
+from matchlight.data.formats.annotations import Options
+from matchlight.data.formats.array_values import multi_hot, one_per_item, text_lines
+from matchlight.data.formats.safety import finite, inside
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.pairs import Labels, Pairs
 
@@ -62,12 +62,12 @@ def role(name: str) -> tuple[str, str] | None:
 def files(folder: Path) -> list[Path]:
     """The files of a folder that hold arrays of ours."""
     paths = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
-    return [path for path in paths if any(role(name) for name in matrices.names(inside(folder, path.name)))]
+    return [path for path in paths if any(role(name) for name in array_files.names(inside(folder, path.name)))]
 
 
 def complete(paths: list[Path]) -> bool:
     """True if the files together have pictures and texts of one split."""
-    roles = {role(name) for path in paths for name in matrices.names(path)}
+    roles = {role(name) for path in paths for name in array_files.names(path)}
     return any((split, "image") in roles and (split, "text") in roles for split in ("train", "val", "test"))
 
 
@@ -76,19 +76,19 @@ def read(path: Path, options: Options) -> Pairs:
     paths = files(path) if path.is_dir() else [path]
     blocks: dict[str, Block] = {}
     for file in paths:
-        for name, value in matrices.arrays(file, lambda name: role(name) is not None).items():
+        for name, value in array_files.arrays(file, lambda name: role(name) is not None).items():
             split, kind = role(name) or ("", "")
             blocks.setdefault(split, {})[kind] = np.asarray(value)
     ours = {split: block for split, block in blocks.items() if "image" in block and "text" in block}
     if not ours:
         raise BadInput(f"{path}: no arrays of pictures and texts; train_img, train_txt and train_img_lab would do")
-    xmedia = any(name.endswith("ImgCat") for file in paths for name in matrices.names(file))
+    xmedia = any(name.endswith("ImgCat") for file in paths for name in array_files.names(file))
     return assemble(_with_validation(ours, options, last=xmedia), path, "labelled")
 
 
 def wikipedia(path: Path, options: Options) -> Pairs:
     """Read Wikipedia's folder: raw_features.mat and the two lists whose last column is the class."""
-    found = matrices.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
+    found = array_files.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
     blocks: dict[str, Block] = {}
     names: list[str] = []
     for split, short, file in (("train", "tr", WIKIPEDIA[1]), ("test", "te", WIKIPEDIA[2])):

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
+from matchlight.data.formats.annotations import Options, Table, split_of
+from matchlight.data.formats.csv_tables import Columns
 from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
 from matchlight.data.formats.jsonl import with_pictures_beside
-from matchlight.data.formats.rows import Options, Table, split_of
-from matchlight.data.formats.safe import inside
+from matchlight.data.formats.safety import inside
 from matchlight.data.formats.sources import Pictures
-from matchlight.data.formats.tables import Columns
 from matchlight.pairs import BadPicture, Pairs
 
 GROUP = 64  # pictures a row group: what reading one picture costs

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.arrays import text_lines
+from matchlight.data.formats.annotations import Options, split_name
+from matchlight.data.formats.array_files import mat
+from matchlight.data.formats.array_values import text_lines
 from matchlight.data.formats.boxes import region_classes
-from matchlight.data.formats.matrices import mat
-from matchlight.data.formats.rows import Options, split_name
-from matchlight.data.formats.safe import inside, load_npy
-from matchlight.data.formats.scan import ORDER, Part, _boxes, _existing, _ids, assemble, vocabulary
+from matchlight.data.formats.safety import inside, load_npy
+from matchlight.data.formats.scan_folder import ORDER, Part, _boxes, _existing, _ids, assemble, vocabulary
 from matchlight.pairs import Pairs
 
 LISTS = ("common_tags.txt", "TagList1k.txt")

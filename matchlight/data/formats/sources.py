@@ -17,7 +17,7 @@ from PIL import Image
 
 from matchlight.core import BadInput
 from matchlight.data.formats.decoding import MAX_PIXELS, decode
-from matchlight.data.formats.safe import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name
+from matchlight.data.formats.safety import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name
 from matchlight.pairs import BadPicture
 
 

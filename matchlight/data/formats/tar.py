@@ -13,7 +13,7 @@ from pathlib import Path
 from tarfile import nti  # type: ignore[attr-defined]  # octal and base-256 numbers
 
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import read_range, safe_name
+from matchlight.data.formats.safety import read_range, safe_name
 
 BLOCK = 512
 MAX_NAME = 1 << 20  # bytes of a long name or a block of extra headers

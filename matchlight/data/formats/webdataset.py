@@ -21,10 +21,10 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats import tar
+from matchlight.data.formats.annotations import Options, Table, key_of, problem, split_of
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
-from matchlight.data.formats.rows import Options, Table, key_of, problem, split_of
-from matchlight.data.formats.safe import inside, read_range
+from matchlight.data.formats.safety import inside, read_range
 from matchlight.data.formats.sources import TarPictures
 from matchlight.pairs import Pairs
 

@@ -5,8 +5,8 @@ the named one is touched, and the same seed gives the same noise. `truth.py` is 
 so that none fits, `moving.py` and `labels.py` hold our own noise, `papers.py` replays that of published work.
 """
 
-from matchlight.data.noise.labels import flip_labels
-from matchlight.data.noise.moving import mismatch
+from matchlight.data.noise.label_noise import flip_labels
+from matchlight.data.noise.mismatching import mismatch
 from matchlight.data.noise.papers import replay
 from matchlight.data.noise.truth import Truth, without
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.noise.labels import with_classes
+from matchlight.data.noise.label_noise import with_classes
 from matchlight.data.noise.truth import Ints, Truth, tell_moves
 from matchlight.pairs import Pairs
 

@@ -7,7 +7,7 @@ and `sprites`), `grammar` writes captions with their meanings, `relevance` decid
 
 from __future__ import annotations
 
-from matchlight.data.scenes.folder import draw
+from matchlight.data.scenes.drawing import draw
 from matchlight.data.scenes.sheet import contact_sheet
 
 __all__ = ["contact_sheet", "draw"]

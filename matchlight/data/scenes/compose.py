@@ -7,11 +7,11 @@ from random import Random
 
 from PIL import Image
 
-from matchlight.data.scenes.catalogue import THINGS, TIMES, Thing
 from matchlight.data.scenes.graph import Box, Group, around, overlap
 from matchlight.data.scenes.places import PLACES, Band, Place
 from matchlight.data.scenes.places import TIMES as HOURS
 from matchlight.data.scenes.sprites import sprite
+from matchlight.data.scenes.things import THINGS, TIMES, Thing
 
 FINE = 2  # pictures are drawn at twice their size and reduced
 SIZES = {"small": 0.25, "big": 0.43}  # of the picture's height

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from matchlight.data.scenes.catalogue import BY_NAME, CATEGORY, IS
 from matchlight.data.scenes.graph import Caption, Group, Link, Meaning, Scene, Term
 from matchlight.data.scenes.places import BY_NAME as PLACE
 from matchlight.data.scenes.places import TIME_WORDS, WIDER
+from matchlight.data.scenes.things import BY_NAME, CATEGORY, IS
 
 NUMBER = {2: "two", 3: "three"}
 SIZE = {"small": ("small", "little", "tiny"), "big": ("big", "large")}

@@ -9,7 +9,7 @@ from functools import cache
 from PIL import Image, ImageFilter
 
 from matchlight.core import BadInput
-from matchlight.data.scenes.catalogue import BY_NAME
+from matchlight.data.scenes.things import BY_NAME
 
 # OpenMoji draws with one small palette; a colour word is a (light, dark) pair of it, so painting is replacing pairs.
 PALETTE = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import load_npy
+from matchlight.data.formats.safety import load_npy
 
 NONE = -1  # behind the last entry of a list
 FILES = ("pictures", "rows", "i2t", "t2i")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import load_npy
+from matchlight.data.formats.safety import load_npy
 from matchlight.pairs import Pairs
 from matchlight.training.mining.candidates import Candidates, is_whole, load
 

@@ -22,9 +22,9 @@ from matchlight import files
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.data.scenes.compose import compose
+from matchlight.data.scenes.exact_relevance import matrix
 from matchlight.data.scenes.grammar import captions as caption
 from matchlight.data.scenes.graph import Scene, relations
-from matchlight.data.scenes.relevance import matrix
 from matchlight.data.scenes.render import encode, render
 from matchlight.data.scenes.sprites import require
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from matchlight.console import track
 from matchlight.core import BadInput
-from matchlight.data.formats import matrices
-from matchlight.data.formats.arrays import pack, unpack
-from matchlight.data.formats.relevance import checked
-from matchlight.data.formats.rows import Options, split_name
-from matchlight.data.formats.safe import finite, inside
+from matchlight.data.formats import array_files
+from matchlight.data.formats.annotations import Options, split_name
+from matchlight.data.formats.array_values import pack, unpack
+from matchlight.data.formats.relevance_file import checked
+from matchlight.data.formats.safety import finite, inside
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.data.formats.splits import default_splits
 from matchlight.pairs import FeatureSource, Labels, Pairs
@@ -29,13 +29,13 @@ BLOCK = 1024
 
 def ours(path: Path) -> bool:
     """True if the file is one that `write` made."""
-    return MARK in matrices.names(path)
+    return MARK in array_files.names(path)
 
 
 def read(path: Path, options: Options) -> Pairs:
     """Read pairs.npz (the file, or the folder that holds it)."""
     path = inside(path, FILE) if path.is_dir() else path
-    found = matrices.npz(path, lambda name: True)
+    found = array_files.npz(path, lambda name: True)
     where = str(path)
     names = _texts(found, "names", where)
     captions = _texts(found, "captions", where)

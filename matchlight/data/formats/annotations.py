@@ -17,7 +17,7 @@ import numpy as np
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.formats.decoding import MAX_PIXELS
-from matchlight.data.formats.safe import safe_name
+from matchlight.data.formats.safety import safe_name
 from matchlight.data.formats.splits import default_splits
 from matchlight.pairs import Labels, Pairs, PictureSource, Problem
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.data.formats import tar
-from matchlight.data.formats.rows import Options, problem
-from matchlight.data.formats.safe import inside, is_inside, safe_name
+from matchlight.data.formats.annotations import Options, problem
+from matchlight.data.formats.safety import inside, is_inside, safe_name
 from matchlight.data.formats.sources import FolderPictures, TarPictures
 from matchlight.pairs import Problem
 

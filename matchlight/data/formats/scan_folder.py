@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.arrays import multi_hot, parts_of_picture, text_lines
+from matchlight.data.formats.annotations import Options, problem, split_name
+from matchlight.data.formats.array_values import multi_hot, parts_of_picture, text_lines
 from matchlight.data.formats.boxes import joined_classes, region_classes
-from matchlight.data.formats.rows import Options, problem, split_name
-from matchlight.data.formats.safe import inside, load_npy
+from matchlight.data.formats.safety import inside, load_npy
 from matchlight.data.formats.sources import NpyFeatures
 from matchlight.pairs import Labels, Pairs
 

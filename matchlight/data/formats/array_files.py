@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import check_size
+from matchlight.data.formats.safety import check_size
 
 Wanted = Callable[[str], bool]
 NUMBERS = {"double", "single", "logical"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matchlight.core import BadInput
-from matchlight.data.formats.safe import inside
+from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
