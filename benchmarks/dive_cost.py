@@ -13,7 +13,7 @@ import argparse
 
 import torch
 
-from matchlight.comparing import bench
+from matchlight.comparing import speed
 from matchlight.reproduce.dive_cost import TOP, timed
 
 
@@ -26,9 +26,9 @@ def main() -> None:
     ask.add_argument("--device", default="auto")
     ask.add_argument("--runs", type=int, default=10)
     asked = ask.parse_args()
-    device = bench.pick(asked.device)
+    device = speed.pick(asked.device)
     torch.set_float32_matmul_precision("high")
-    lengths = bench.caption_lengths(asked.captions)
+    lengths = speed.caption_lengths(asked.captions)
     sizes = {"dim": asked.dim, "slots": asked.slots}
     print(f"{asked.pictures} x {asked.captions}, dim {asked.dim}, {device.type}, top {TOP} both ways")
     print(f"{'':28}{'FLOPs a pair':>14}{'ratio':>9}{'latency ms':>13}{'ratio':>10}", flush=True)

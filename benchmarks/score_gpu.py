@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from matchlight.comparing import bench
-from matchlight.comparing.naive import Loop
+from matchlight.comparing import speed
+from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import Embedding, Similarity
 from matchlight.scoring import kernels
 from matchlight.scoring.all_pairs import score_all
@@ -109,11 +109,11 @@ class Case:
     def __init__(self, name: str, asked: argparse.Namespace, images: Embedding, texts: Embedding, **options: Any):
         torch.manual_seed(0)
         self.name, self.images, self.texts = name, images, texts
-        self.matcher = bench.built(name, asked.dim, **options).matcher().to(GPU).eval()
+        self.matcher = speed.built(name, asked.dim, **options).matcher().to(GPU).eval()
         self.rows, self.columns = torch.arange(len(images))[:: max(1, len(images) // 50)][:50], _even(len(texts), 200)
         exact = copy.deepcopy(self.matcher.similarity).to(torch.float64)
         few = [self.images.take(self.rows).map(_double), self.texts.take(self.columns).map(_double)]
-        self.right = Loop(exact, name)(*few).float().cpu()
+        self.right = CaptionLoop(exact, name)(*few).float().cpu()
 
     def difference(self, scores: torch.Tensor) -> float:
         return float((scores.cpu()[self.rows][:, self.columns] - self.right).abs().max())
@@ -147,7 +147,7 @@ def _even(count: int, some: int) -> torch.Tensor:
 def attended(asked: argparse.Namespace, name: str, **options: Any) -> None:
     """SCAN one way, or BFAN: plain, by the kernels in each precision, and as score_all does it."""
     with torch.inference_mode():
-        images, texts = bench.sides(asked.pictures, asked.captions, asked.dim, GPU)
+        images, texts = speed.sides(asked.pictures, asked.captions, asked.dim, GPU)
         case = Case(name, asked, images, texts, **options)
         label = f"{name} {options.get('direction', '')}".strip()
         flat = pack(texts.vectors, texts.mask)
@@ -175,7 +175,7 @@ def _attended_work(similarity: Any, images: Embedding, flat: Packed, precision: 
 def vectors(asked: argparse.Namespace, name: str) -> None:
     """SGR or SAF: plain, by the kernels in each precision, and as score_all does it."""
     with torch.inference_mode():
-        images, texts = bench.sides(asked.pictures, asked.captions, asked.dim, GPU)
+        images, texts = speed.sides(asked.pictures, asked.captions, asked.dim, GPU)
         case = Case(name, asked, images, texts)
         similarity = case.matcher.similarity
         flat = pack(texts.vectors, texts.mask)
@@ -207,11 +207,11 @@ def _vectors_work(
 def tiles(asked: argparse.Namespace) -> None:
     """Other rows and warps a tile; and what the product alone takes."""
     with torch.inference_mode():
-        images, texts = bench.sides(asked.pictures, asked.captions, asked.dim, GPU)
+        images, texts = speed.sides(asked.pictures, asked.captions, asked.dim, GPU)
         flat = pack(texts.vectors, texts.mask)
         for precision in ("tf32", "fp16"):
             left = fused.as_operand(flat.words, precision)
-            right = fused.as_operand(images.vectors.flatten(0, 1)[: 200 * bench.REGIONS], precision)
+            right = fused.as_operand(images.vectors.flatten(0, 1)[: 200 * speed.REGIONS], precision)
             seconds, _ = timed(lambda left=left, right=right, p=precision: fused.product(left, right, p))
             work = 2 * len(left) * len(right) * asked.dim
             note(f"product alone {precision}, 200 pictures", seconds=seconds, TFLOPs=work / seconds / 1e12)
@@ -235,8 +235,8 @@ def parts(asked: argparse.Namespace, length: int = 13, pictures: int = 200, capt
     """One block of SGR, kernel by kernel, in several tile sizes."""
     size, dim = 256, asked.dim
     with torch.inference_mode():
-        regions = bench.unit_vectors(pictures, bench.REGIONS, dim, device=GPU, seed=0)
-        words = bench.unit_vectors(captions * length, dim, device=GPU, seed=1)
+        regions = speed.unit_vectors(pictures, speed.REGIONS, dim, device=GPU, seed=0)
+        words = speed.unit_vectors(captions * length, dim, device=GPU, seed=1)
         local = torch.nn.Linear(dim, size, device=GPU)
         half = torch.float16
         layer, bias, short = local.weight.T.to(half).contiguous(), local.bias, regions.to(half)
@@ -248,7 +248,7 @@ def parts(asked: argparse.Namespace, length: int = 13, pictures: int = 200, capt
         weights, scale = see()
         nodes = torch.empty(pictures, captions, length + 1, size, device=GPU, dtype=half)
         texts = words.to(half)
-        work = 2 * pictures * len(words) * dim * (size + bench.REGIONS)
+        work = 2 * pictures * len(words) * dim * (size + speed.REGIONS)
         before = reasoning.SHORT
         for setting in ((128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 4), (64, 64, 4, 3), (64, 32, 4, 4)):
             reasoning.SHORT = setting
@@ -282,11 +282,11 @@ def _rate(what: str, work: Callable[[], Any], operations: int) -> None:
 def steps(asked: argparse.Namespace) -> None:
     """A training step of each method at batch 128."""
     torch.set_float32_matmul_precision("high")
-    data = bench.random_batch(128, asked.dim, GPU)
+    data = speed.random_batch(128, asked.dim, GPU)
     for name, precision in itertools.product(("sgr", "saf", "scan", "bfan"), ("tf32", "bf16")):
         try:
-            network = Network(bench.built(name, asked.dim), seed=0, device=GPU)
-            clock, peak = timed(lambda n=network, p=precision: bench.step(n, data, precision=p))
+            network = Network(speed.built(name, asked.dim), seed=0, device=GPU)
+            clock, peak = timed(lambda n=network, p=precision: speed.step(n, data, precision=p))
             note(f"step {name} {precision}", seconds=clock, GiB=peak)
         except Exception:
             traceback.print_exc(limit=3)
@@ -297,14 +297,14 @@ def profile(asked: argparse.Namespace) -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as watch
 
-    data = bench.random_batch(128, asked.dim, GPU)
-    network = Network(bench.built("sgr", asked.dim), seed=0, device=GPU)
+    data = speed.random_batch(128, asked.dim, GPU)
+    network = Network(speed.built("sgr", asked.dim), seed=0, device=GPU)
     for _ in range(3):
-        bench.step(network, data, precision="bf16")
+        speed.step(network, data, precision="bf16")
     torch.cuda.synchronize()
     with watch(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         for _ in range(3):
-            bench.step(network, data, precision="bf16")
+            speed.step(network, data, precision="bf16")
         torch.cuda.synchronize()
     table = seen.key_averages()
     print(table.table(sort_by="cuda_time_total", row_limit=12, max_name_column_width=60))

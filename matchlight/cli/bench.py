@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, help_alone, table
+
+if TYPE_CHECKING:
+    from matchlight.comparing.speed import Speed
 
 KNOWN = ("scan", "bfan", "sgr", "saf")
 bench = typer.Typer(name="bench")
@@ -38,10 +41,10 @@ def score(
 
     Example: matchlight bench score --method sgr --pictures 1000 --captions 5000 --dim 1024
     """
-    from matchlight.comparing.bench import score as measure
+    from matchlight.comparing.speed import score as measure
 
-    size = {"device": device, "pictures": pictures, "captions": captions, "dim": dim}
-    show("scoring", [measure(name, **size) for name in chosen(method)], json=json)  # type: ignore[arg-type]
+    lines = [measure(name, device=device, pictures=pictures, captions=captions, dim=dim) for name in chosen(method)]
+    show("scoring", lines, json=json)
 
 
 @bench.command()
@@ -57,7 +60,7 @@ def train(
 
     Example: matchlight bench train --method sgr --dim 1024
     """
-    from matchlight.comparing.bench import train as measure
+    from matchlight.comparing.speed import train as measure
 
     lines = [measure(name, device=device, batch=batch, dim=dim, precision=precision) for name in chosen(method)]
     show("one training step", lines, json=json)
@@ -94,7 +97,7 @@ def chosen(method: str) -> tuple[str, ...]:
     return KNOWN if method == "all" else (method,)
 
 
-def show(title: str, lines: list[dict[str, Any]], *, json: bool) -> None:
+def show(title: str, lines: list[Speed], *, json: bool) -> None:
     """A table, or one object (several methods: a list under "results")."""
     if json:
         emit(lines[0] if len(lines) == 1 else {"results": lines})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, table
+
+if TYPE_CHECKING:
+    from matchlight.comparing.results_table import Results
 
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
 
@@ -44,11 +47,11 @@ def compare(
 
     Example: matchlight compare vse++ scan ncr scorer=saf --data scenes --noise 0,0.2,0.4 -o compared
     """
-    from matchlight.comparing.crew import compare_on
-    from matchlight.comparing.entrants import entrants
     from matchlight.comparing.grid import Settings, failures
+    from matchlight.comparing.several_devices import compare_on
+    from matchlight.comparing.variants import parse_variants
 
-    asked, shares, devices = entrants(methods), _shares(noise), [name.strip() for name in device.split(",")]
+    asked, shares, devices = parse_variants(methods), _shares(noise), [name.strip() for name in device.split(",")]
     settings = Settings(per=per, kind=kind, split=split, protocol=protocol, precision=precision)
     results = compare_on(devices, asked, data, out, noise=shares, seeds=seeds, settings=settings, show=_so_far)
     emit(results) if json else _print(results, out)
@@ -67,7 +70,7 @@ def _shares(text: str) -> list[float]:
     return found
 
 
-def _print(results: dict[str, Any], out: Path) -> None:
+def _print(results: Results, out: Path) -> None:
     from matchlight.comparing.results_table import wide
     from matchlight.measuring.significance import NOTE
 
@@ -78,7 +81,7 @@ def _print(results: dict[str, Any], out: Path) -> None:
     typer.echo(f"look at {out / 'report.html'}")
 
 
-def _so_far(results: dict[str, Any]) -> None:
+def _so_far(results: Results) -> None:
     """The table as it stands, for whoever watches."""
     from matchlight.comparing.results_table import wide
     from matchlight.console import err

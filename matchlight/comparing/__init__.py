@@ -1,1 +1,14 @@
-"""Methods against each other."""
+"""Methods against each other: how they stand up to noise, and how fast they are.
+
+In reading order:
+
+    variants.py         a method with arguments of its own; the cells of a comparison
+    grid.py             train and measure every cell of a comparison, or go on with one
+    several_devices.py  the same with one process for each device
+    results_table.py    the results: their types, and one table of means over seeds
+    curves.py           curves as an SVG picture
+    results_page.py     report.html
+    results_files.py    every file a comparison writes
+    caption_loop.py     scores the slow way, caption by caption
+    speed.py            how much faster ours are: `matchlight bench score|train`
+"""

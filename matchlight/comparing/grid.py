@@ -3,7 +3,7 @@
 A comparison is a folder of cells, one a (method, noise, seed): a run and its report. A cell that is finished is not
 trained again, one that was killed goes on where it stopped, and the table, the plot and the results are written anew
 after every cell: stopping loses nothing, and asking for more methods, noise or seeds adds to what is there. A cell is
-claimed while it is trained, so several processes (one a GPU) can fill one folder.
+locked while it is trained, so several processes (one a GPU) can fill one folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 
 from matchlight import files
 from matchlight.comparing import results_files
-from matchlight.comparing.entrants import Cell, Entrant, described, grid
+from matchlight.comparing.results_table import Failure, Measurement, Results
+from matchlight.comparing.variants import Cell, Variant, all_cells, described
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.noise import Truth, flip_labels, mismatch
@@ -46,23 +47,23 @@ class Settings:
 
 def broken(pairs: Pairs, cell: Cell, settings: Settings) -> tuple[Pairs, Truth]:
     """The training data of a cell: pairs mismatched, or labels flipped for a method that learns from labels."""
-    if cell.entrant.by_labels:
+    if cell.variant.by_labels:
         return flip_labels(pairs, ratio=cell.noise, kind=settings.kind, seed=cell.seed)
     return mismatch(pairs, ratio=cell.noise, per=settings.per, seed=cell.seed)
 
 
-def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> dict[str, Any]:
+def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> Measurement:
     """Train and measure one cell, or go on with it; its report is the last file to be written."""
     from matchlight.runs.evaluation import scored
     from matchlight.runs.folder import train
 
     began = time.monotonic()
     noisy, truth = broken(pairs, cell, settings)
-    given: dict[str, Any] = dict(cell.entrant.arguments)
+    given: dict[str, Any] = dict(cell.variant.arguments)
     if not (folder / "run" / "recipe.json").exists():  # killed before it was a run: nothing to go on with
         shutil.rmtree(folder / "run", ignore_errors=True)
     run = train(
-        cell.entrant.name,
+        cell.variant.name,
         noisy,
         folder / "run",
         seed=cell.seed,
@@ -78,8 +79,8 @@ def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> di
     truth.save(folder / "truth.json")
     name, path = measured.main
     files.write_array(folder / significance.SHARES, measured.figures.shares(path))
-    found = {
-        "method": cell.entrant.label,
+    measurement: Measurement = {
+        "method": cell.variant.label,
         "noise": cell.noise,
         "seed": cell.seed,
         "measure": name,
@@ -87,8 +88,8 @@ def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> di
         "seconds": round(max(trained - began, logged_seconds(folder / "run")) + time.monotonic() - trained, 1),
         "report": measured.report,
     }
-    files.write_json(folder / "report.json", found)
-    return found
+    files.write_json(folder / "report.json", measurement)
+    return measurement
 
 
 def logged_seconds(run: Path) -> float:
@@ -115,10 +116,10 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
     for split in ("train", settings.split):
         if split not in pairs.split_names:
             raise BadInput(f"{pairs.root}: no {split} split; it has {', '.join(pairs.split_names) or 'none'}")
-    for one in dict.fromkeys(cell.entrant for cell in cells):
+    for one in dict.fromkeys(cell.variant for cell in cells):
         check_needs(one.method, pairs)
         arguments(one.method, dict(one.arguments), pairs=len(pairs.rows("train")), device=device.type)
-    tried = {(cell.entrant.by_labels, cell.noise): cell for cell in cells}
+    tried = {(cell.variant.by_labels, cell.noise): cell for cell in cells}
     for cell in tried.values():
         broken(pairs, cell, settings)  # a share of noise that this data cannot take
 
@@ -141,32 +142,33 @@ def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
     files.write_json(path, mine)
 
 
-def finished(folder: Path, cell: Cell) -> dict[str, Any] | None:
-    """What a cell found, if it got that far."""
+def finished(folder: Path, cell: Cell) -> Measurement | None:
+    """What a cell measured, if it got that far."""
     path = folder / "report.json"
-    found = files.read_json(path, "a cell's report") if path.exists() else None
-    same = found and (found.get("method"), found.get("noise"), found.get("seed"))
-    if found and same != (cell.entrant.label, cell.noise, cell.seed):
+    if not path.exists():
+        return None
+    report: Measurement = files.read_json(path, "a cell's report")
+    if (report.get("method"), report.get("noise"), report.get("seed")) != (cell.variant.label, cell.noise, cell.seed):
         raise BadInput(f"{path}: the report of another cell; remove {folder} to train this one")
-    return found
+    return report
 
 
 def compare(
-    methods: Sequence[Entrant],
+    methods: Sequence[Variant],
     pairs: Pairs,
     out: str | Path,
     *,
     noise: Sequence[float] = (0.0, 0.2, 0.4),
     seeds: int = 1,
     settings: Settings | None = None,
-    show: Callable[[dict[str, Any]], None] | None = None,
-) -> dict[str, Any]:
+    show: Callable[[Results], None] | None = None,
+) -> Results:
     """Train and measure every cell that is not finished; gives all results, and `show`s them after each new cell."""
     settings, folder = settings or Settings(), Path(out)
-    shares, cells = sorted(set(noise)), grid(methods, noise, seeds)
+    shares, cells = sorted(set(noise)), all_cells(methods, noise, seeds)
     check(cells, pairs, settings)
     agree(folder, pairs, settings)
-    results: dict[str, Any] = {
+    results: Results = {
         "data": pairs.root.name,
         "split": settings.split,
         "noise": shares,
@@ -175,7 +177,8 @@ def compare(
         "cells": [],
         "failed": [],
     }
-    found: dict[Cell, dict[str, Any]] = {}
+    measured: dict[Cell, Measurement] = {}
+    failed: dict[Cell, Failure] = {}
     waiting = list(cells)
     while waiting:
         elsewhere = []
@@ -184,11 +187,13 @@ def compare(
             if outcome is None:
                 elsewhere.append(cell)
                 continue
-            report, new = outcome
-            found[cell] = report
-            results["cells"] = [found[one] for one in cells if one in found and "why" not in found[one]]
-            results["failed"] = [found[one] for one in cells if one in found and "why" in found[one]]
-            if new:
+            if outcome.failure is not None:
+                failed[cell] = outcome.failure
+            if outcome.measurement is not None:
+                measured[cell] = outcome.measurement
+            results["cells"] = [measured[one] for one in cells if one in measured]
+            results["failed"] = [failed[one] for one in cells if one in failed]
+            if outcome.new:
                 results_files.write(folder, results)
                 if show is not None:
                     show(results)
@@ -199,32 +204,39 @@ def compare(
     return results
 
 
-def fill(
-    cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings: Settings
-) -> tuple[dict[str, Any], bool] | None:
-    """(a cell's report or why there is none, whether it is new); None while another process is at it."""
-    place = folder / "cells" / cell.folder
-    named = {"folder": f"cells/{cell.folder}"}
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell: what was measured, or why it could not be trained."""
+
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+    new: bool = True
+
+
+def fill(cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings: Settings) -> Outcome | None:
+    """Train and measure a cell where that is still to be done; None while another process is at it."""
+    place, name = folder / "cells" / cell.folder, f"cells/{cell.folder}"
     report = finished(place, cell)
     if report is not None:
-        return {**report, **named}, False
+        return Outcome({**report, "folder": name}, new=False)
     with files.try_lock(place) as mine:
         if not mine:
             return None
         report = finished(place, cell)  # another process may have been quicker
         if report is not None:
-            return {**report, **named}, True
+            return Outcome({**report, "folder": name})
         say(f"cell {cells.index(cell) + 1} of {len(cells)}: {cell}")
         try:
             report = train_cell(cell, pairs, place, settings)
         except BadInput as problem:  # a rate that is too high for one method is no reason to give up on the others
             say(f"{cell}: {problem}")
-            return {"method": cell.entrant.label, "noise": cell.noise, "seed": cell.seed, "why": str(problem)}, True
+            why = str(problem)
+            return Outcome(failure={"method": cell.variant.label, "noise": cell.noise, "seed": cell.seed, "why": why})
         say(f"{cell}: {report['measure']} {report['value']:.4g} after {report['seconds']:.0f} s")
-        return {**report, **named}, True
+        return Outcome({**report, "folder": name})
 
 
-def failures(results: dict[str, Any]) -> None:
+def failures(results: Results) -> None:
     """One clear line where cells could not be trained; everything else is written by then."""
     if results["failed"]:
         first, count = results["failed"][0], len(results["failed"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from matchlight import files
 from matchlight.comparing.curves import draw
@@ -14,12 +15,21 @@ from matchlight.comparing.results_page import as_html
 from matchlight.comparing.results_table import ACROSS, Results, entries, header, panels, remark, summary
 from matchlight.measuring import significance
 
+COLUMNS: tuple[Literal["method", "noise", "seed", "measure", "value", "seconds"], ...] = (
+    "method",
+    "noise",
+    "seed",
+    "measure",
+    "value",
+    "seconds",
+)
 
-def flat(report: dict[str, Any], prefix: str = "") -> dict[str, float]:
+
+def flat(report: Mapping[str, object], prefix: str = "") -> dict[str, float]:
     """The numbers of a report by path: i2t_r1, map_mean; lists (folds) are left out."""
     out: dict[str, float] = {}
     for name, value in report.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             out |= flat(value, f"{prefix}{name}_")
         elif isinstance(value, int | float):
             out[f"{prefix}{name}"] = value
@@ -28,7 +38,7 @@ def flat(report: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 def as_csv(results: Results) -> str:
     """A line a cell, with every number of its report."""
-    cells = [{**_short(cell), **flat(cell["report"])} for cell in results["cells"]]
+    cells = [{**{name: cell[name] for name in COLUMNS}, **flat(cell["report"])} for cell in results["cells"]]
     columns = list(dict.fromkeys(name for cell in cells for name in cell)) or ["method", "noise", "seed"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -37,13 +47,9 @@ def as_csv(results: Results) -> str:
     return text.getvalue()
 
 
-def _short(cell: dict[str, Any]) -> dict[str, Any]:
-    return {name: cell[name] for name in ("method", "noise", "seed", "measure", "value", "seconds")}
-
-
 def as_markdown(results: Results) -> str:
     """The table for people, and below it what its marks mean and what could not be trained."""
-    rows = [[line["shown"], line["measure"], *(one.markdown for one in own)] for line, own in entries(results)]
+    rows = [[row["shown"], row["measure"], *(one.markdown for one in own)] for row, own in entries(results)]
     marks = ["---", "---", *("---:" for _ in results["noise"])]
     lines = [
         "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header(results), marks, *rows)
@@ -58,7 +64,7 @@ def as_markdown(results: Results) -> str:
 
 def as_latex(results: Results) -> str:
     """The table for a paper; it needs the package booktabs."""
-    rows = [[tex(line["shown"]), tex(line["measure"]), *(e.latex for e in own)] for line, own in entries(results)]
+    rows = [[tex(row["shown"]), tex(row["measure"]), *(e.latex for e in own)] for row, own in entries(results)]
     body = [" & ".join(row) + r" \\" for row in rows]
     notes = [f"% {significance.NOTE}"] if results.get("tests") else []
     return "\n".join(
@@ -82,7 +88,7 @@ TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciici
 
 def tex(text: str) -> str:
     """Text as LaTeX shows it."""
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: TEX.get(found[0], "\\" + found[0]), text)
+    return re.sub(r"[\\~^&%$#_{}]", lambda sign: TEX.get(sign[0], "\\" + sign[0]), text)
 
 
 def as_svg(results: Results) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchlight.comparing.curves import Line, Panel, draw
-from matchlight.comparing.results_table import ACROSS, Entry, Results, entries, header, panels, remark
+from matchlight.comparing.results_table import ACROSS, Entry, Measurement, Results, Row, entries, header, panels, remark
 from matchlight.console import VERSION
 from matchlight.measuring import significance
 from matchlight.measuring.onepage import one_page
+from matchlight.measuring.protocols import figure
 
 STYLE = """
 section svg { max-width: 820px; min-width: 560px; display: block; color: var(--ink); margin: 8px 0; }
@@ -28,10 +29,10 @@ SHOWN = {"i2t": "image to text", "t2i": "text to image"}
 
 def as_html(results: Results, folder: Path) -> str:
     """The whole page."""
-    parts = [_standings(results), _details(results), _tests(results), _training(results, folder), _runs(results)]
+    parts = [_table_of_results(results), _details(results), _tests(results), _training(results, folder), _runs(results)]
     return one_page(
         title=f"Methods under noise on {results['data'] or 'a data set'}",
-        told=_told(results),
+        told=_in_words(results),
         facts=_facts(results),
         main="\n".join(part for part in parts if part),
         made=f"{remark(results)}. Made by matchlight {VERSION}.",
@@ -39,7 +40,7 @@ def as_html(results: Results, folder: Path) -> str:
     )
 
 
-def _told(results: Results) -> str:
+def _in_words(results: Results) -> str:
     """The comparison in a sentence or two."""
     done, shares = len(results["cells"]), results["noise"]
     asked = len(results["methods"]) * len(shares) * results["seeds"]
@@ -108,16 +109,16 @@ def _entry(one: Entry) -> str:
 # ---- sections --------------------------------------------------------------------------------------------------------
 
 
-def _standings(results: Results) -> str:
+def _table_of_results(results: Results) -> str:
     rows = []
     for line, own in entries(results):
         rows.append([html.escape(line["shown"]), line["measure"], *map(_entry, own), _lost(line)])
     columns = [*header(results), "lost to noise"]
     notes = [_note(significance.NOTE)] if results.get("tests") else []
-    return _section("Standings", _table(columns, rows, texts=2), *notes, _chart(results, panels(results), ACROSS))
+    return _section("Results", _table(columns, rows, texts=2), *notes, _chart(results, panels(results), ACROSS))
 
 
-def _lost(line: dict[str, Any]) -> str:
+def _lost(line: Row) -> str:
     """How much of its value without noise a method loses at the largest share."""
     shares = sorted(line["noise"], key=float)
     if len(shares) < 2 or not line["noise"][shares[0]]["mean"]:
@@ -141,11 +142,11 @@ def _details(results: Results) -> str:
         out.append(_table(["method", "noise", *names], recalls, first=_starts(recalls)))
     if maps:
         out.append(_table(["method", "noise", *(f"MAP {way}" for way in SHOWN.values())], maps, first=_starts(maps)))
-    told = "i2t: a picture asks for its captions; t2i: a caption asks for its picture. Means over seeds."
-    return _section("Both ways", _note(told), *out) if out else ""
+    note = "i2t: a picture asks for its captions; t2i: a caption asks for its picture. Means over seeds."
+    return _section("Both ways", _note(note), *out) if out else ""
 
 
-def _groups(results: Results) -> Iterable[tuple[dict[str, Any], float, list[dict[str, Any]]]]:
+def _groups(results: Results) -> Iterable[tuple[Row, float, list[Measurement]]]:
     for line, _ in entries(results):
         for share in results["noise"]:
             same = [c for c in results["cells"] if (c["method"], c["noise"]) == (line["method"], share)]
@@ -157,14 +158,12 @@ def _starts(rows: Sequence[Sequence[str]]) -> list[int]:
     return [k for k in range(1, len(rows)) if rows[k][0] != rows[k - 1][0]]
 
 
-def _mean(cells: list[dict[str, Any]], *path: str) -> float:
-    found = []
-    for cell in cells:
-        value: Any = cell["report"]
-        for name in path:
-            value = value.get(name, {}) if isinstance(value, dict) else {}
-        found.append(float(value) if isinstance(value, int | float) else np.nan)
-    return float(np.mean(found))
+def _mean(cells: list[Measurement], *path: str) -> float:
+    """The mean of one figure of the cells' reports; not a number where one of them lacks it."""
+    try:
+        return float(np.mean([figure(cell["report"], *path) for cell in cells]))
+    except KeyError:
+        return math.nan
 
 
 def _tests(results: Results) -> str:
@@ -187,27 +186,27 @@ def _tests(results: Results) -> str:
     if not rows:
         return ""
     columns = ["noise", "method", "against the best", "difference", "95% interval", "p (Holm)", "seeds"]
-    told = (
+    note = (
         "What each test picture, with its captions, adds to the measure is compared between two methods, averaged over "
         "seeds. p speaks of other test pictures, not of other training runs: those are what the seeds show."
     )
-    return _section("Told apart?", _note(told), _table(columns, rows, texts=3, first=_starts(rows)))
+    return _section("Which differences are sure?", _note(note), _table(columns, rows, texts=3, first=_starts(rows)))
 
 
 def _training(results: Results, folder: Path) -> str:
     """The measure on the validation split by epoch, seed 0, a panel a share of noise."""
-    found: dict[float, Panel] = {}
+    by_share: dict[float, Panel] = {}
     for line, share, cells in _groups(results):
         cell = min(cells, key=lambda one: int(one["seed"]))
         points = validation(folder / str(cell.get("folder", "")) / "run" / "log.jsonl", line["measure"])
         if len(points) > 1:
-            panel = found.setdefault(share, Panel(f"{line['measure']} on val, {100 * share:g}% noise"))
+            panel = by_share.setdefault(share, Panel(f"{line['measure']} on val, {100 * share:g}% noise"))
             panel.lines.append(Line(line["shown"], [(epoch, value, 0.0) for epoch, value in points]))
-    if not found:
+    if not by_share:
         return ""
-    told = "One seed. A curve that rises and then falls has begun to learn the wrong pairs by heart."
-    chart = _chart(results, list(found.values()), "epoch", percent=False)
-    return _section("Validation by epoch", _note(told), chart)
+    note = "One seed. A curve that rises and then falls has begun to memorise the wrong pairs."
+    chart = _chart(results, list(by_share.values()), "epoch", percent=False)
+    return _section("Validation by epoch", _note(note), chart)
 
 
 def validation(log: Path, measure: str) -> list[tuple[float, float]]:

@@ -6,30 +6,79 @@ The best of a column is set in bold; one that is surely below it has stars (`mea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
 from matchlight.comparing.curves import Line, Panel
+from matchlight.comparing.variants import Described
+from matchlight.measuring import significance
+from matchlight.measuring.protocols import Report
 
 FORMATS = {"rsum": "{:.1f}", "MAP": "{:.3f}"}
 ACROSS = "noise in the training data"
-Results = dict[str, Any]
 
 
-def summary(results: Results) -> list[dict[str, Any]]:
-    """A line a method: per share of noise the mean, the standard deviation and the values of its seeds."""
-    lines = []
+class Measurement(significance.Cell):
+    """A finished cell, as its report.json and results.json hold it."""
+
+    seconds: float
+    report: Report
+
+
+class Failure(TypedDict):
+    """A cell that could not be trained, and why."""
+
+    method: str
+    noise: float
+    seed: int
+    why: str
+
+
+class Seeds(TypedDict):
+    """What the seeds of one method at one share of noise reached."""
+
+    mean: float
+    std: float
+    values: list[float]
+
+
+class Row(TypedDict):
+    """A method's row of the table."""
+
+    method: str
+    shown: str
+    measure: str
+    noise: dict[str, Seeds]
+
+
+class Results(TypedDict):
+    """All that a comparison knows so far: results.json."""
+
+    data: str
+    split: str
+    noise: list[float]
+    seeds: int
+    methods: list[Described]
+    cells: list[Measurement]
+    failed: list[Failure]
+    table: NotRequired[list[Row]]
+    tests: NotRequired[list[significance.Test]]
+
+
+def summary(results: Results) -> list[Row]:
+    """A row a method: per share of noise the mean, the standard deviation and the values of its seeds."""
+    rows: list[Row] = []
     for one in results["methods"]:
         cells = [cell for cell in results["cells"] if cell["method"] == one["label"]]
         for measure in dict.fromkeys(cell["measure"] for cell in cells):
-            by_noise = {}
+            by_noise: dict[str, Seeds] = {}
             for share in results["noise"]:
                 values = [c["value"] for c in cells if c["noise"] == share and c["measure"] == measure]
                 if values:
                     by_noise[f"{share:g}"] = {"mean": float(np.mean(values)), "std": spread(values), "values": values}
-            lines.append({"method": one["label"], "shown": one["shown"], "measure": measure, "noise": by_noise})
-    return lines
+            rows.append({"method": one["label"], "shown": one["shown"], "measure": measure, "noise": by_noise})
+    return rows
 
 
 def spread(values: list[float]) -> float:
@@ -65,37 +114,37 @@ class Entry:
         return rf"\textbf{{{text}}}" if self.best else text + (f"$^{{{self.mark}}}$" if self.mark else "")
 
 
-def entries(results: Results) -> list[tuple[dict[str, Any], list[Entry]]]:
-    """(line of the summary, its entries, one a share of noise)."""
-    lines = summary(results)
+def entries(results: Results) -> list[tuple[Row, list[Entry]]]:
+    """(row of the summary, its entries, one a share of noise)."""
+    rows = summary(results)
     marks = {(t["method"], t["measure"], t["noise"]): t["mark"] for t in results.get("tests", ())}
-    tops = _tops(lines)
+    tops = _tops(rows)
     out = []
-    for line in lines:
+    for row in rows:
         own = []
         for share in results["noise"]:
-            found = line["noise"].get(f"{share:g}")
-            mark = marks.get((line["method"], line["measure"], share), "")
-            own.append(_entry(line, found, tops.get((line["measure"], f"{share:g}")), mark))
-        out.append((line, own))
+            seeds = row["noise"].get(f"{share:g}")
+            mark = marks.get((row["method"], row["measure"], share), "")
+            own.append(_entry(row["measure"], seeds, tops.get((row["measure"], f"{share:g}")), mark))
+        out.append((row, own))
     return out
 
 
-def _tops(lines: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+def _tops(rows: list[Row]) -> dict[tuple[str, str], float]:
     """The best mean of each column that has at least two."""
     columns: dict[tuple[str, str], list[float]] = {}
-    for line in lines:
-        for share, found in line["noise"].items():
-            columns.setdefault((line["measure"], share), []).append(found["mean"])
+    for row in rows:
+        for share, seeds in row["noise"].items():
+            columns.setdefault((row["measure"], share), []).append(seeds["mean"])
     return {key: max(means) for key, means in columns.items() if len(means) > 1}
 
 
-def _entry(line: dict[str, Any], found: dict[str, Any] | None, top: float | None, mark: str) -> Entry:
-    if found is None:
+def _entry(measure: str, seeds: Seeds | None, top: float | None, mark: str) -> Entry:
+    if seeds is None:
         return Entry("-")
-    how = FORMATS.get(line["measure"], "{:.4g}")
-    more = f" ± {how.format(found['std'])}" if len(found["values"]) > 1 else ""
-    return Entry(how.format(found["mean"]) + more, found["mean"] == top, mark)
+    how = FORMATS.get(measure, "{:.4g}")
+    more = f" ± {how.format(seeds['std'])}" if len(seeds["values"]) > 1 else ""
+    return Entry(how.format(seeds["mean"]) + more, seeds["mean"] == top, mark)
 
 
 def header(results: Results) -> list[str]:
@@ -105,7 +154,7 @@ def header(results: Results) -> list[str]:
 
 def wide(results: Results) -> tuple[list[str], list[list[str]]]:
     """Header and rows for a terminal."""
-    rows = [[line["shown"], line["measure"], *(one.plain for one in own)] for line, own in entries(results)]
+    rows = [[row["shown"], row["measure"], *(one.plain for one in own)] for row, own in entries(results)]
     return header(results), rows
 
 
@@ -117,9 +166,9 @@ def remark(results: Results) -> str:
 
 def panels(results: Results) -> list[Panel]:
     """A panel a measure: its methods against noise."""
-    found: dict[str, Panel] = {}
-    for line in summary(results):
-        points = [(float(share), value["mean"], value["std"]) for share, value in line["noise"].items()]
-        panel = found.setdefault(line["measure"], Panel(f"{line['measure']} on {results['split']}"))
-        panel.lines.append(Line(line["shown"], points))
-    return list(found.values()) or [Panel("comparison")]
+    by_measure: dict[str, Panel] = {}
+    for row in summary(results):
+        points = [(float(share), seeds["mean"], seeds["std"]) for share, seeds in row["noise"].items()]
+        panel = by_measure.setdefault(row["measure"], Panel(f"{row['measure']} on {results['split']}"))
+        panel.lines.append(Line(row["shown"], points))
+    return list(by_measure.values()) or [Panel("comparison")]

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.comparing import bench
-from matchlight.comparing.naive import Loop
+from matchlight.comparing import speed
+from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.inputs.text import tokenize
 from matchlight.measuring.device_ranks import device_scores
@@ -37,7 +37,7 @@ SOURCE = "validation pictures of Flickr30K, ten best, DivE's supplement"
 
 def flops(dim: int, slots: int, words: float) -> dict[str, float]:
     """Of one pair: every vector with every vector; SCAN also forms attended vectors and takes their cosines."""
-    scan = 4.0 * bench.REGIONS * words * dim + 2 * words * dim
+    scan = 4.0 * speed.REGIONS * words * dim + 2 * words * dim
     return {VSE: 2.0 * dim, SETS: 2.0 * dim * slots**2 + 2 * slots**2, LOOP: scan, OURS: scan}
 
 
@@ -53,24 +53,24 @@ def answered(matcher: Matcher, images: Embedding, texts: Embedding) -> Callable[
 
 def unit_sets(count: int, slots: int, dim: int, device: torch.device, seed: int) -> Embedding:
     """Random sets of unit vectors."""
-    return Embedding(bench.unit_vectors(count, slots, dim, device=device, seed=seed))
+    return Embedding(speed.unit_vectors(count, slots, dim, device=device, seed=seed))
 
 
 def unit_words(lengths: Tensor, dim: int, device: torch.device) -> Embedding:
     """Captions of these lengths as random unit vectors a word, as SCAN reads them."""
     mask = (torch.arange(int(lengths.max()))[None] < lengths[:, None]).to(device)
-    return Embedding(bench.unit_vectors(*mask.shape, dim, device=device, seed=1) * mask[..., None], mask)
+    return Embedding(speed.unit_vectors(*mask.shape, dim, device=device, seed=1) * mask[..., None], mask)
 
 
 @torch.inference_mode()
 def timed(pictures: int, lengths: Tensor, *, dim: int, slots: int, device: torch.device, runs: int) -> list[Row]:
     """One row a method: FLOPs of a pair and seconds of all answers, and both beside VSE-infinity's."""
     captions = len(lengths)
-    regions = unit_sets(pictures, bench.REGIONS, dim, device, 4)
+    regions = unit_sets(pictures, speed.REGIONS, dim, device, 4)
     words = unit_words(lengths, dim, device)
-    scan = bench.built("scan", dim).matcher().to(device).eval()
+    scan = speed.built("scan", dim).matcher().to(device).eval()
     few = words.take(torch.linspace(0, captions - 1, min(captions, SAMPLE)).long().to(device))
-    loop, one, many = Loop(scan.similarity, "scan"), Matcher({}, Dot()), Matcher({}, SmoothChamfer())
+    loop, one, many = CaptionLoop(scan.similarity, "scan"), Matcher({}, Dot()), Matcher({}, SmoothChamfer())
     single, sets = ([unit_sets(n, k, dim, device, n) for n in (pictures, captions)] for k in (1, slots))
     work: dict[str, tuple[Callable[[], object], float]] = {
         VSE: (answered(one, *single), 1.0),
@@ -82,7 +82,7 @@ def timed(pictures: int, lengths: Tensor, *, dim: int, slots: int, device: torch
     rows: list[Row] = []
     for name, (answer, times) in work.items():
         few_runs = runs if name in (VSE, SETS) else min(runs, 3)
-        seconds = times * bench.seconds(answer, device, name, runs=few_runs)
+        seconds = times * speed.seconds(answer, device, name, runs=few_runs)
         rows.append({"method": name, "flops": each[name], "milliseconds": 1000 * seconds})
     for row in rows:
         row |= {f"{what}_ratio": row[what] / rows[0][what] for what in ("flops", "milliseconds")}
@@ -99,13 +99,13 @@ def cost(work: Work) -> dict[str, Any]:
     assert split is not None
     if work.pairs.text_features is not None:
         raise BadInput(f"{work.pairs.root}: its texts are vectors; words to count are needed")
-    sizes, device = _sizes(work), bench.pick(work.device)
+    sizes, device = _sizes(work), speed.pick(work.device)
     pictures, lengths = len(work.pairs.pictures_of(split)), caption_lengths(work, split)
     with products_in("tf32", device):
         rows = timed(pictures, lengths, device=device, runs=3 if work.quick else RUNS, **sizes)
     cores = f"CPU, threads: {torch.get_num_threads()}"
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else cores
-    counted = f"{pictures:,} pictures of {bench.REGIONS} regions x {len(lengths):,} captions ({split})"
+    counted = f"{pictures:,} pictures of {speed.REGIONS} regions x {len(lengths):,} captions ({split})"
     mean = f"{float(lengths.float().mean()):.1f} words on average, start and end counted"
     facts = [f"{counted}, {mean}", f"dim {sizes['dim']}, {sizes['slots']} x {sizes['slots']} vectors, on {machine}"]
     return work.save(

@@ -14,13 +14,13 @@ import pytest
 
 from matchlight.cli import main
 from matchlight.comparing import grid as module
-from matchlight.comparing.crew import compare_on
 from matchlight.comparing.curves import Line, Panel, draw, ticks
-from matchlight.comparing.entrants import Cell, Entrant, described, entrants
 from matchlight.comparing.grid import Settings, compare, failures
 from matchlight.comparing.results_files import as_csv, as_latex, as_markdown, as_svg
 from matchlight.comparing.results_page import as_html, validation
 from matchlight.comparing.results_table import summary, wide
+from matchlight.comparing.several_devices import compare_on
+from matchlight.comparing.variants import Cell, Variant, described, parse_variants
 from matchlight.core import BadInput
 from matchlight.data.formats import write
 from matchlight.data.noise import Truth
@@ -30,7 +30,7 @@ from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs
 
 TINY = (("dim", "8"), ("word_dim", "8"), ("epochs", "2"), ("batch", "8"), ("preset", "small"))
-ONE, TWO = Entrant("vse++", TINY), Entrant("vse++", (*TINY, ("margin", "0.1")))
+ONE, TWO = Variant("vse++", TINY), Variant("vse++", (*TINY, ("margin", "0.1")))
 CPU = Settings(device="cpu")
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,22 +58,22 @@ def results(cells: list[tuple[str, float, int, float]], measure: str = "rsum", *
 
 
 def test_an_override_belongs_to_the_method_before_it_or_to_all() -> None:
-    found = entrants(["epochs=5", "scan", "direction=i2t", "scan", "bfan", "epochs=9"])
+    found = parse_variants(["epochs=5", "scan", "direction=i2t", "scan", "bfan", "epochs=9"])
     assert [one.label for one in found] == ["scan epochs=5 direction=i2t", "scan epochs=5", "bfan epochs=9"]
 
 
 @pytest.mark.parametrize("words", [[], ["epochs=3"], ["scan", "scan"], ["scan", "=3"]])
 def test_a_request_that_makes_no_table_is_refused(words: list[str]) -> None:
     with pytest.raises(BadInput):
-        entrants(words)
+        parse_variants(words)
 
 
 def test_cells_that_differ_never_share_a_folder() -> None:
     labels = [
-        Entrant("scan"),
-        Entrant("scan", (("a", "b/c"),)),
-        Entrant("scan", (("a", "b-c"),)),
-        Entrant("scan", (("x", ".."),)),
+        Variant("scan"),
+        Variant("scan", (("a", "b/c"),)),
+        Variant("scan", (("a", "b-c"),)),
+        Variant("scan", (("x", ".."),)),
     ]
     folders = {Cell(one, noise, seed).folder for one in labels for noise in (0.0, 0.2) for seed in (0, 1)}
     assert len(folders) == 16
@@ -81,7 +81,7 @@ def test_cells_that_differ_never_share_a_folder() -> None:
 
 
 def test_arguments_that_all_methods_share_are_not_repeated_in_the_table() -> None:
-    found = described(entrants(["epochs=5", "scan", "direction=i2t", "scan", "bfan"]))
+    found = described(parse_variants(["epochs=5", "scan", "direction=i2t", "scan", "bfan"]))
     assert [line["shown"] for line in found] == ["scan direction=i2t", "scan", "bfan"]
     assert found[2]["label"] == "bfan epochs=5"
     assert described([ONE])[0]["shown"] == "vse++"
@@ -89,11 +89,11 @@ def test_arguments_that_all_methods_share_are_not_repeated_in_the_table() -> Non
 
 def test_labels_are_flipped_for_methods_that_learn_from_them_and_pairs_mismatched_for_the_others() -> None:
     pairs = tiny_pairs()
-    noisy, truth = module.broken(pairs, Cell(Entrant("vse++"), 0.5, 0), Settings())
+    noisy, truth = module.broken(pairs, Cell(Variant("vse++"), 0.5, 0), Settings())
     assert truth.kind == "mismatch" and noisy.captions != pairs.captions
-    noisy, truth = module.broken(pairs, Cell(Entrant("deep_sm"), 0.5, 0), Settings())
+    noisy, truth = module.broken(pairs, Cell(Variant("deep_sm"), 0.5, 0), Settings())
     assert truth.kind == "labels" and noisy.captions == pairs.captions
-    per_picture = module.broken(pairs, Cell(Entrant("vse++"), 0.5, 0), Settings(per="picture"))[1]
+    per_picture = module.broken(pairs, Cell(Variant("vse++"), 0.5, 0), Settings(per="picture"))[1]
     assert per_picture.per == "picture"
 
 
@@ -162,7 +162,7 @@ def test_one_method_that_fails_leaves_the_others_standing(tmp_path: Path, monkey
     original = module.train_cell
 
     def sometimes(cell: Cell, *args: Any) -> dict[str, Any]:
-        if cell.entrant is TWO:
+        if cell.variant is TWO:
             raise BadInput("a loss of nan")
         return original(cell, *args)
 
@@ -177,7 +177,7 @@ def test_one_method_that_fails_leaves_the_others_standing(tmp_path: Path, monkey
 
 
 def test_methods_of_labels_are_compared_by_map(tmp_path: Path) -> None:
-    quick = Entrant("deep_sm", (("epochs", "1"), ("preset", "small")))
+    quick = Variant("deep_sm", (("epochs", "1"), ("preset", "small")))
     found = compare([quick, ONE], tiny_pairs(), tmp_path / "out", noise=(0.0,), settings=CPU)
     assert [line["measure"] for line in found["table"]] == ["MAP", "rsum"]
     assert 0 < found["cells"][0]["value"] <= 1
@@ -186,14 +186,14 @@ def test_methods_of_labels_are_compared_by_map(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "noise", "settings"),
     [
-        (Entrant("vse++", (("epoch", "3"),)), 0.0, CPU),
-        (Entrant("nonesuch"), 0.0, CPU),
+        (Variant("vse++", (("epoch", "3"),)), 0.0, CPU),
+        (Variant("nonesuch"), 0.0, CPU),
         (ONE, 1.5, CPU),
         (ONE, 0.0, Settings(device="cpu", split="testall")),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_is_written(
-    asked: Entrant, noise: float, settings: Settings, tmp_path: Path
+    asked: Variant, noise: float, settings: Settings, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput):
         compare([ONE, asked], tiny_pairs(), tmp_path / "out", noise=(0.0, noise), settings=settings)
@@ -275,7 +275,7 @@ def kept(shares: dict[tuple[str, int], np.ndarray]) -> Any:
     return lambda cell: shares.get((cell["method"], cell["seed"]))
 
 
-def told_apart(pictures: int = 200) -> dict[str, Any]:
+def with_tests(pictures: int = 200) -> dict[str, Any]:
     """Three methods on the same pictures: the best, one hardly behind, one far behind."""
     rng = np.random.default_rng(0)
     best = rng.random(pictures)
@@ -287,7 +287,7 @@ def told_apart(pictures: int = 200) -> dict[str, Any]:
 
 
 def test_a_method_far_behind_has_stars_and_one_hardly_behind_has_none() -> None:
-    found = told_apart()
+    found = with_tests()
     marks = {test["method"]: test for test in found["tests"]}
     assert set(marks) == {"close", "far"} and all(test["best"] == "best" for test in found["tests"])
     assert marks["far"]["mark"] == "***" and marks["close"]["mark"] == "" and marks["far"]["seeds"] == 2
@@ -326,7 +326,7 @@ def test_latex_keeps_names_that_mean_something_to_it() -> None:
 
 
 def test_a_page_shows_what_failed_and_nothing_of_it_is_markup(tmp_path: Path) -> None:
-    found = told_apart()
+    found = with_tests()
     found["failed"] = [{"method": "<b>bad</b>", "noise": 0.4, "seed": 0, "why": "<script>alert(1)</script>"}]
     found["data"] = "<img src=x>"
     text = as_html(found, tmp_path)
@@ -336,7 +336,7 @@ def test_a_page_shows_what_failed_and_nothing_of_it_is_markup(tmp_path: Path) ->
 
 
 def test_the_page_of_nothing_and_of_half_a_table_is_still_a_page(tmp_path: Path) -> None:
-    assert "Standings" in as_html(results([]) | {"noise": [0.0]}, tmp_path)
+    assert "<h2>Results</h2>" in as_html(results([]) | {"noise": [0.0]}, tmp_path)
     half = results([("a", 0.0, 0, 3.0)]) | {"noise": [0.0, 0.4]}
     assert "1 of 2 entries are trained so far" in as_html(half, tmp_path)
 
@@ -365,8 +365,8 @@ def test_a_cell_that_another_process_trains_is_waited_for(tmp_path: Path, monkey
 
     def watched(cell: Cell, *args: Any) -> dict[str, Any]:
         found = original(cell, *args)
-        held.append(cell.entrant)
-        if cell.entrant == TWO:  # by now the other process has died with its cell half done
+        held.append(cell.variant)
+        if cell.variant == TWO:  # by now the other process has died with its cell half done
             other.__exit__(None, None, None)
         return found
 

@@ -202,7 +202,7 @@ def vectors(head: str, precision: str, quick: bool, *, mask: bool = True, budget
 
 @pytest.mark.parametrize("head", ["sgr", "saf"])
 def test_plain_similarity_vectors_score_as_the_loop_over_captions(head: str) -> None:
-    from matchlight.comparing.naive import Loop
+    from matchlight.comparing.caption_loop import CaptionLoop
     from matchlight.core import Embedding
     from matchlight.methods.similarity_vectors import Filter, Reason, SimilarityVectors
 
@@ -214,7 +214,7 @@ def test_plain_similarity_vectors_score_as_the_loop_over_captions(head: str) -> 
     texts = packed(LENGTHS, 20)
     words, mask = texts.padded()
     whole = words[:, 0]
-    slow = Loop(similarity, head)(
+    slow = CaptionLoop(similarity, head)(
         Embedding(regions, None, {"global": regions[:, :1]}), Embedding(words, mask, {"global": whole[:, None]})
     )
     sides = (Pictures(regions, None, regions[:, 0]), Captions(texts, whole), similarity.local, similarity.whole)
@@ -292,13 +292,13 @@ def forced(interpreted: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_methods_score_by_kernels_what_they_score_without(
     name: str, forced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from matchlight.comparing import bench
+    from matchlight.comparing import speed
 
     name, _, direction = name.partition(" ")
     options = {"direction": direction} if direction else {}
     torch.manual_seed(0)
-    similarity = bench.built(name, 32, **options).matcher().similarity.eval()
-    images, texts = bench.sides(2, 4, 32, torch.device("cpu"))
+    similarity = speed.built(name, 32, **options).matcher().similarity.eval()
+    images, texts = speed.sides(2, 4, 32, torch.device("cpu"))
     with torch.inference_mode():
         quick = similarity(images, texts)
         monkeypatch.setenv(trust.SWITCH, "0")

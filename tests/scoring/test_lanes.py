@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from matchlight.comparing import bench
+from matchlight.comparing import speed
 from matchlight.scoring import kernels
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.kernels import lanes, plain, trust
@@ -183,8 +183,8 @@ def test_methods_score_with_it_what_they_score_without(
     name: str, ways: set[str], always: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    matcher = bench.built(name, 32).matcher().eval()
-    images, texts = bench.sides(20, 40, 32, torch.device("cpu"))
+    matcher = speed.built(name, 32).matcher().eval()
+    images, texts = speed.sides(20, 40, 32, torch.device("cpu"))
     quick = score_all(matcher, images, texts)
     assert set(always) >= ways and bool(always) == bool(ways)
     monkeypatch.setenv(trust.SWITCH, "0")

@@ -1,4 +1,4 @@
-"""What a comparison compares: methods with arguments of their own, in a grid of cells with noise and seeds."""
+"""What a comparison compares: methods with arguments of their own, each at several shares of noise and seeds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from matchlight.core import BadInput
 from matchlight.training.recipes import Method, grounded, method
 
 
+class Described(TypedDict):
+    """A line of the table: how a method is called, and what it was asked with."""
+
+    label: str
+    shown: str
+    name: str
+    arguments: dict[str, str]
+
+
 @dataclass(frozen=True)
-class Entrant:
+class Variant:
     """A method with arguments of its own: one line of the table."""
 
     name: str
@@ -39,52 +48,52 @@ class Entrant:
 class Cell:
     """One entry: a method at one share of noise with one seed."""
 
-    entrant: Entrant
+    variant: Variant
     noise: float
     seed: int
 
     @property
     def folder(self) -> str:
         """Its place below the comparison's folder; labels that look alike as file names stay apart by their hash."""
-        plain = re.sub(r"[^A-Za-z0-9+._-]+", "-", self.entrant.label)[:60]
-        tag = "" if plain == self.entrant.label else "-" + hashlib.sha256(self.entrant.label.encode()).hexdigest()[:8]
+        plain = re.sub(r"[^A-Za-z0-9+._-]+", "-", self.variant.label)[:60]
+        tag = "" if plain == self.variant.label else "-" + hashlib.sha256(self.variant.label.encode()).hexdigest()[:8]
         return f"{plain}{tag}/noise{self.noise:g}-seed{self.seed}"
 
     def __str__(self) -> str:
-        return f"{self.entrant.label} at {100 * self.noise:g}% noise, seed {self.seed}"
+        return f"{self.variant.label} at {100 * self.noise:g}% noise, seed {self.seed}"
 
 
-def entrants(words: Sequence[str]) -> list[Entrant]:
+def parse_variants(words: Sequence[str]) -> list[Variant]:
     """Methods from a command line: name=value belongs to the method before it, or to all if no method came yet."""
     common: dict[str, str] = {}
-    found: list[tuple[str, dict[str, str]]] = []
+    named: list[tuple[str, dict[str, str]]] = []
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            found.append((word, {}))
+            named.append((word, {}))
         elif not name:
             raise BadInput(f"{word!r}: an override is written name=value, as in epochs=20")
         else:
-            (found[-1][1] if found else common)[name] = value
-    if not found:
+            (named[-1][1] if named else common)[name] = value
+    if not named:
         raise BadInput("compare needs at least one method; `matchlight methods` lists them")
-    out = [Entrant(name, tuple({**common, **own}.items())) for name, own in found]
+    out = [Variant(name, tuple({**common, **own}.items())) for name, own in named]
     for one in out:
         if out.count(one) > 1:
             raise BadInput(f"{one.label}: asked for twice")
     return out
 
 
-def grid(methods: Sequence[Entrant], noise: Sequence[float], seeds: int) -> list[Cell]:
+def all_cells(methods: Sequence[Variant], noise: Sequence[float], seeds: int) -> list[Cell]:
     """All cells: the whole table at the first seed, then at the next, so that what there is can be read at any time."""
     return [Cell(one, share, seed) for seed in range(seeds) for share in sorted(set(noise)) for one in methods]
 
 
-def described(methods: Sequence[Entrant]) -> list[dict[str, Any]]:
+def described(methods: Sequence[Variant]) -> list[Described]:
     """The lines of the table; where they are shown, arguments that all of them share are left out."""
     shared = set.intersection(*(set(one.arguments) for one in methods))
-    lines = []
+    lines: list[Described] = []
     for one in methods:
-        own = Entrant(one.name, tuple(pair for pair in one.arguments if pair not in shared))
+        own = Variant(one.name, tuple(pair for pair in one.arguments if pair not in shared))
         lines.append({"label": one.label, "shown": own.label, "name": one.name, "arguments": dict(one.arguments)})
     return lines

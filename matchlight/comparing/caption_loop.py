@@ -7,16 +7,19 @@ loops read the settings and weights of the fast similarity they stand in for, so
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight.core import BadInput, Embedding, Similarity
+from matchlight.methods.bfan import FocalAttention
+from matchlight.methods.scan import StackedCrossAttention
+from matchlight.methods.similarity_heads import Filter, GraphStep, Reason
+from matchlight.methods.similarity_vectors import SimilarityVectors
 
 EPS = 1e-8
-Column = Callable[[Any, Embedding, Tensor, Tensor | None], Tensor]
+Column = Callable[..., Tensor]
 # (the fast similarity, all pictures, one caption's real words (L, D), its own vector (1, D) if it has one) -> (I,)
 
 
@@ -63,7 +66,7 @@ def aggregated(r: Tensor, how: str, sharpness: float) -> Tensor:
     return r.amax(1) if how == "max" else r.mean(1) if how == "mean" else r.sum(1)
 
 
-def scan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+def scan(fast: StackedCrossAttention, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of SCAN."""
     texts = words.expand(len(images), -1, -1)
     query, context = (texts, images.vectors) if fast.directions == ("t2i",) else (images.vectors, texts)
@@ -71,7 +74,7 @@ def scan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> T
     return aggregated(cosine(query, seen), fast.aggregate, fast.sharpness)
 
 
-def bfan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+def bfan(fast: FocalAttention, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of BFAN: the mean cosine of the words, plus that of the regions."""
     texts = words.expand(len(images), -1, -1)
     total = images.vectors.new_zeros(len(images))
@@ -81,7 +84,7 @@ def bfan(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> T
     return total
 
 
-def nodes(fast: Any, images: Embedding, words: Tensor, whole: Tensor) -> Tensor:
+def nodes(fast: SimilarityVectors, images: Embedding, words: Tensor, whole: Tensor) -> Tensor:
     """(I, L + 1, S) similarity vectors of one caption with every picture; `whole` (1, D) stands for the caption."""
     texts = words.expand(len(images), -1, -1)
     a = weights(texts, images.vectors, temperature=fast.temperature, norm="clipped_l2norm")
@@ -90,17 +93,21 @@ def nodes(fast: Any, images: Embedding, words: Tensor, whole: Tensor) -> Tensor:
     return unit(torch.cat([overall, local], 1))
 
 
-def reasoned(fast: Any, x: Tensor) -> Tensor:
+def reasoned(fast: SimilarityVectors, x: Tensor) -> Tensor:
     """(I, S): SGR's graph, all nodes at every step, then the first."""
+    assert isinstance(fast.head, Reason)
     for step in fast.head.steps:
+        assert isinstance(step, GraphStep)
         edges = (step.query(x) @ step.key(x).transpose(1, 2)).softmax(-1)
         x = step.out(edges @ x).relu()
     return x[:, 0]
 
 
-def filtered(fast: Any, x: Tensor) -> Tensor:
+def filtered(fast: SimilarityVectors, x: Tensor) -> Tensor:
     """(I, S): SAF's weighted mean; in training the gate's BatchNorm sees this caption alone, as the authors' does."""
+    assert isinstance(fast.head, Filter)
     norm = fast.head.norm
+    assert norm.momentum is not None
     level = F.batch_norm(
         fast.head.gate(x).transpose(1, 2),
         norm.running_mean,
@@ -115,19 +122,19 @@ def filtered(fast: Any, x: Tensor) -> Tensor:
     return unit((gate / (gate.sum(-1, keepdim=True) + EPS)) @ x).squeeze(1)
 
 
-def sgr(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+def sgr(fast: SimilarityVectors, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of SGR."""
     assert whole is not None
-    return judged(fast, reasoned(fast, nodes(fast, images, words, whole)))
+    return score_of(fast, reasoned(fast, nodes(fast, images, words, whole)))
 
 
-def saf(fast: Any, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
+def saf(fast: SimilarityVectors, images: Embedding, words: Tensor, whole: Tensor | None) -> Tensor:
     """One caption's column of SAF."""
     assert whole is not None
-    return judged(fast, filtered(fast, nodes(fast, images, words, whole)))
+    return score_of(fast, filtered(fast, nodes(fast, images, words, whole)))
 
 
-def judged(fast: Any, pooled: Tensor) -> Tensor:
+def score_of(fast: SimilarityVectors, pooled: Tensor) -> Tensor:
     """(I, S) -> (I,) in (0, 1)."""
     score: Tensor = fast.judge(pooled).squeeze(-1).sigmoid()
     return score
@@ -136,7 +143,7 @@ def judged(fast: Any, pooled: Tensor) -> Tensor:
 COLUMNS: dict[str, Column] = {"scan": scan, "bfan": bfan, "sgr": sgr, "saf": saf}
 
 
-class Loop(Similarity):
+class CaptionLoop(Similarity):
     """The scores of `fast`, the similarity of the method of that name, one caption at a time."""
 
     def __init__(self, fast: Similarity, name: str):

@@ -1,7 +1,7 @@
 """How much faster than the plain loop, on this machine: the same scores, the same step, both by the clock.
 
-Random unit vectors stand in for data, since the work does not depend on what is shown: pictures of 36 regions, captions
-of 6 to 40 words, about 13 on average. The plain loop (`matchlight.comparing.naive`) goes caption by caption, so
+Random unit vectors stand in for data, since the work does not depend on the pictures: pictures of 36 regions, captions
+of 6 to 40 words, about 13 on average. The plain loop (`matchlight.comparing.caption_loop`) goes caption by caption, so
 its time is taken on an even sample of the captions and scaled by their number; both sides are warmed up, then timed
 several times, and the median counts.
 """
@@ -11,14 +11,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.comparing.naive import COLUMNS, Loop
+from matchlight.comparing.caption_loop import COLUMNS, CaptionLoop
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Recipe, Sizes
 from matchlight.scoring.all_pairs import score_all
@@ -27,6 +27,23 @@ from matchlight.training.recipes import method as find
 
 REGIONS, VOCABULARY, SAMPLE, RUNS = 36, 1000, 50, 5
 METHODS = tuple(COLUMNS)
+
+
+class Speed(TypedDict):
+    """How fast ours is beside the plain loop; what was scored or trained comes with it."""
+
+    method: str
+    device: str
+    ours_seconds: float
+    naive_seconds: float
+    ratio: float
+    largest_difference: float
+    pictures: NotRequired[int]
+    captions: NotRequired[int]
+    dim: NotRequired[int]
+    naive_captions: NotRequired[int]
+    batch: NotRequired[int]
+    precision: NotRequired[str]
 
 
 def pick(device: str) -> torch.device:
@@ -61,7 +78,7 @@ def sides(pictures: int, captions: int, dim: int, device: torch.device) -> tuple
     return Embedding(regions, None, {"global": wholes[0]}), Embedding(words, mask, {"global": wholes[1]})
 
 
-def built(name: str, dim: int, **options: Any) -> Recipe:
+def built(name: str, dim: int, **options: object) -> Recipe:
     """A method's recipe at this width, sizes beside it in the papers' proportions."""
     method = find(name)
     if name not in METHODS:
@@ -72,7 +89,7 @@ def built(name: str, dim: int, **options: Any) -> Recipe:
     return method.build(sizes, **{**method.defaults, **given, **options})
 
 
-def seconds(work: Callable[[], Any], device: torch.device, what: str, *, runs: int = RUNS) -> float:
+def seconds(work: Callable[[], object], device: torch.device, what: str, *, runs: int = RUNS) -> float:
     """Median seconds of some runs after one to warm up."""
     times = []
     for run in track(range(runs + 1), what):
@@ -89,33 +106,31 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def result(name: str, device: torch.device, ours: float, naive: float, apart: float) -> dict[str, Any]:
+def result(name: str, device: torch.device, ours: float, loop: float, apart: float) -> Speed:
     """One line of the table."""
     return {
         "method": name,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "ours_seconds": ours,
-        "naive_seconds": naive,
-        "ratio": naive / ours,
+        "naive_seconds": loop,
+        "ratio": loop / ours,
         "largest_difference": apart,
     }
 
 
 @torch.inference_mode()
-def score(
-    name: str, *, device: str = "auto", pictures: int = 200, captions: int = 1000, dim: int = 256
-) -> dict[str, Any]:
+def score(name: str, *, device: str = "auto", pictures: int = 200, captions: int = 1000, dim: int = 256) -> Speed:
     """All pictures against all captions: ours as evaluation does it, and the plain loop."""
     where = pick(device)
     torch.manual_seed(0)
     matcher: Matcher = built(name, dim).matcher().to(where).eval()
     images, texts = sides(pictures, captions, dim, where)
     some = torch.linspace(0, captions - 1, min(captions, SAMPLE)).long().unique()
-    loop, few = Loop(matcher.similarity, name).eval(), texts.take(some)
+    loop, few = CaptionLoop(matcher.similarity, name).eval(), texts.take(some)
     ours = seconds(lambda: score_all(matcher, images, texts), where, f"{name}: all at once")
-    naive = seconds(lambda: loop(images, few).cpu(), where, f"{name}: caption by caption") * captions / len(some)
+    slow = seconds(lambda: loop(images, few).cpu(), where, f"{name}: caption by caption") * captions / len(some)
     quick = torch.from_numpy(score_all(matcher, images, texts))[:, some]
-    line = result(name, where, ours, naive, float((quick - loop(images, few).cpu()).abs().max()))
+    line = result(name, where, ours, slow, float((quick - loop(images, few).cpu()).abs().max()))
     return {**line, "pictures": pictures, "captions": captions, "dim": dim, "naive_captions": len(some)}
 
 
@@ -151,7 +166,7 @@ def batch_scores(network: Network, batch: Batch) -> Tensor:
 
 def train(
     name: str, *, device: str = "auto", batch: int | None = None, dim: int = 256, precision: str = "auto"
-) -> dict[str, Any]:
+) -> Speed:
     """One training step: ours in the precision that training would take, the plain loop in float32."""
     from matchlight.devices import pick_precision
 
@@ -160,7 +175,7 @@ def train(
     size = batch or (128 if where.type == "cuda" else 32)
     recipe, data = built(name, dim), random_batch(size, dim, where)
     ours, plain = (Network(recipe, seed=0, device=where) for _ in range(2))
-    plain.matcher.similarity = Loop(plain.matcher.similarity, name)
+    plain.matcher.similarity = CaptionLoop(plain.matcher.similarity, name)
     apart = float((batch_scores(ours, data) - batch_scores(plain, data)).abs().max())
     quick = seconds(lambda: step(ours, data, precision=taken), where, f"{name}: step")
     slow = seconds(lambda: step(plain, data), where, f"{name}: step, caption by caption")
