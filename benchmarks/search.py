@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.files import write_json
-from matchlight.indexing.bench import asked, grown
+from matchlight.indexing.speed import time_drawn_sets, time_run
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
@@ -31,12 +31,12 @@ def lines(given: argparse.Namespace) -> list[dict[str, Any]]:
     if given.run is not None:
         with tempfile.TemporaryDirectory() as folder:
             run, pairs = Run.load(given.run, device="cpu"), Pairs.read(given.data)
-            out.append(asked(run, pairs, Path(folder), questions=given.questions, target=given.target or 0.99))
+            out.append(time_run(run, pairs, Path(folder), questions=given.questions, target=given.target or 0.99))
             print(json.dumps(out[-1]), flush=True)
         return out
     for items in given.items.split(","):
         sizes = {"each": given.each, "dim": given.dim, "questions": given.questions}
-        out.append(grown(int(items), target=given.target or 0.98, **sizes))
+        out.append(time_drawn_sets(int(items), target=given.target or 0.98, **sizes))
         print(json.dumps(out[-1]), flush=True)
     return out
 

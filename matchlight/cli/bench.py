@@ -78,9 +78,9 @@ def search(
 
     Example: matchlight bench search --items 100000
     """
-    from matchlight.indexing.bench import grown
+    from matchlight.indexing.speed import time_drawn_sets
 
-    line = grown(items, each=each, dim=dim, target=target)
+    line = time_drawn_sets(items, each=each, dim=dim, target=target)
     if json:
         emit(line)
         return

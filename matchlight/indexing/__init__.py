@@ -3,13 +3,26 @@
     index = Index.build(run, pairs, "my_index")        # encode, store, measure
     index.search("a dog on a beach").hits              # pictures for words; captions for image=FILE
 
-`store.py` keeps versions on the disk, `shards.py` and `vectors.py` the sets, `packs.py` and `catalogue.py` the rest;
-`coarse.py` and `distil.py` make the vectors that propose, `engines/` search them, `searching.py` puts it together,
-`tuning.py` measures how many candidates are enough; `growth.py` adds and removes; `explain.py` says why, `atlas.py`
-draws the map; `index.py` is what users call.
+The files, in reading order:
+
+    index            `Index`, what users call: build, load, search, add, remove, explain, describe
+    results          what a search gives back
+    build, shards    from a run and a data set to a version on the disk, a few thousand items at a time
+    opening          a version on the disk as an object that can be searched
+    updating         adding and removing: each change is a new version
+    searcher         candidates from an engine, decided by the model's own similarity
+    query_encoder    words and pictures of a query as the model reads them
+    candidate_vectors, distil   the vectors that propose candidates: the model's own, or learned from its scores
+    tuning           how many candidates are enough, measured
+    engines/         FAISS, Milvus, and the interface of engines of other packages
+    catalogue        names, captions, labels, splits of the items, and the filter by them
+    explain, picture_map   which region answers which word;  the collection as points on a map
+    versions, verified     versions side by side, switched in one step; checksums, computed again only after a change
+    stored_sets, records, thumbnails   files of vectors, of small records, of small pictures
+    speed            how much faster than scoring everything
 """
 
-from matchlight.indexing.hits import Hit, Results
 from matchlight.indexing.index import Index
+from matchlight.indexing.results import Hit, Results
 
 __all__ = ["Hit", "Index", "Results"]

@@ -22,17 +22,17 @@ from matchlight.console import VERSION, say
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.devices import start_processes
-from matchlight.indexing import atlas, distil, store
+from matchlight.indexing import distil, picture_map, versions
+from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.coarse import Plain, Proposer, all_rows
 from matchlight.indexing.engines import Engine, check_engine
 from matchlight.indexing.engines.faiss import Faiss, load_faiss
 from matchlight.indexing.engines.milvus import Milvus, connect
-from matchlight.indexing.queries import usual_padding
-from matchlight.indexing.searching import Searcher, Side
+from matchlight.indexing.query_encoder import usual_padding
+from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
+from matchlight.indexing.stored_sets import Sets
 from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best
-from matchlight.indexing.vectors import Sets
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
@@ -80,11 +80,11 @@ def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> P
     root = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
     first = devices.rank() == 0
     if first:
-        store.check_free(root)
-    with store.alone(root) if first else nullcontext():
+        versions.check_free(root)
+    with versions.locked(root) if first else nullcontext():
         source = Source.of(run.inputs(pairs).table, options.split)
         plan = _plan(run, source, options)
-        folder = Path(devices.broadcast(str(store.draft(root, plan)) if first else ""))
+        folder = Path(devices.broadcast(str(versions.draft(root, plan)) if first else ""))
         zero = {IMAGE: 0, TEXT: 0}
         shards = write_sides(folder / SETS, run.matcher, source, zero, small=options.thumbnails)
         if first:
@@ -103,7 +103,7 @@ def _plan(run: Run, source: Source, options: Options) -> dict[str, Any]:
         "pictures": digest(source.pictures),
         "rows": digest(source.rows),
         "thumbnails": options.thumbnails,
-        "format": store.FORMAT,
+        "format": versions.FORMAT,
     }
 
 
@@ -161,21 +161,23 @@ def complete(
     if isinstance(searcher.proposer, distil.Distilled):
         searcher.proposer.save(folder / MAPS)
     uid, old = secrets.token_hex(6), _engine_of(root)
-    gone = {side: np.delete(numbers[side], one.there()) for side, one in sides.items()}
+    gone = {side: np.delete(numbers[side], one.remaining()) for side, one in sides.items()}
     engines = make_engines(folder, root, numbers, rows, options, uid, gone)
     measured = {}
     for side, engine in engines.items():
         sides[side].engine = engine
         measured[side] = measure(searcher, truths[side], options.target, options.candidates)
     if options.map:
-        files.write_array(folder / "map.npy", atlas.points(rows[IMAGE].astype(np.float32).mean(1), seed=options.seed))
+        files.write_array(
+            folder / "map.npy", picture_map.points(rows[IMAGE].astype(np.float32).mean(1), seed=options.seed)
+        )
     catalogue.save(folder / ITEMS)
     about = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
     about |= {"sides": {side: {**one.plain(), **_shape(rows[side])} for side, one in measured.items()}}
     about["next"] = after or about["next"]
     about["engine"] |= {"uid": uid} if options.engine == "milvus" else {}
     files.write_json(folder / "index.json", about)
-    final = store.finish(folder, root)
+    final = versions.finish(folder, root)
     for engine in engines.values():
         engine.close()
     _drop(old, root, uid)
@@ -266,7 +268,7 @@ def make_engines(
     if options.engine == "faiss":
         made = {side: Faiss.build(numbers[side], rows[side]) for side in rows}
     else:
-        client = connect(options.address or str(root / store.DATABASE))
+        client = connect(options.address or str(root / versions.DATABASE))
         made = {side: Milvus.build(client, f"matchlight_{uid}_{side}", numbers[side], rows[side]) for side in rows}
     for side, engine in made.items():
         if len(gone[side]):
@@ -278,7 +280,7 @@ def make_engines(
 def _engine_of(root: Path) -> dict[str, Any] | None:
     """The engine of the version that is still in use, if it is readable."""
     try:
-        folder, _ = store.current(root, verify=False)
+        folder, _ = versions.current(root, verify=False)
         return dict(files.read_json(folder / "index.json", "an index")["engine"])
     except (BadInput, KeyError, TypeError):
         return None
@@ -289,7 +291,7 @@ def _drop(old: dict[str, Any] | None, root: Path, uid: str) -> None:
     if not old or old.get("name") != "milvus" or old.get("uid") in (None, uid):
         return
     try:
-        client = connect(old["address"] or str(root / store.DATABASE))
+        client = connect(old["address"] or str(root / versions.DATABASE))
     except BadInput:
         return
     for side in (IMAGE, TEXT):

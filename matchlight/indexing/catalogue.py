@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.indexing.packs import Pack, write_pack
+from matchlight.indexing.records import Records, write_records
 from matchlight.pairs import Pairs
 from matchlight.training import checkpoints
 
@@ -177,8 +177,8 @@ class Catalogue:
 
     def save(self, folder: Path) -> None:
         """Write it."""
-        write_pack(folder / "names", self.names)
-        write_pack(folder / "captions", self.captions)
+        write_records(folder / "names", self.names)
+        write_records(folder / "captions", self.captions)
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "captions")}
         checkpoints.save_tree(folder / "items.safetensors", plain)
 
@@ -186,7 +186,7 @@ class Catalogue:
     def load(folder: Path) -> Catalogue:
         """Read it; names and captions stay on the disk."""
         plain = checkpoints.load_tree(folder / "items.safetensors")
-        return Catalogue(names=Pack(folder / "names"), captions=Pack(folder / "captions"), **plain)
+        return Catalogue(names=Records(folder / "names"), captions=Records(folder / "captions"), **plain)
 
 
 def _known(name: str, names: list[str], what: str) -> int:

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings
-from matchlight.indexing.coarse import BLOCK
-from matchlight.indexing.searching import Searcher
+from matchlight.indexing.candidate_vectors import BLOCK
+from matchlight.indexing.searcher import Searcher
 from matchlight.parts.layers import masked_mean
 from matchlight.runs.evaluation import products_in
 from matchlight.scoring.all_pairs import score_all
@@ -135,7 +135,7 @@ def distilled(
             one.settle(value[:: max(1, len(value) // 4096)].float())
         known = {side: _seen(len(value), (unseen or {}).get(side)) for side, value in values.items()}
         limit = SECONDS if seconds is None else seconds
-        ask = Asking(searcher, maps, values, known, np.random.default_rng(seed), limit)
+        ask = ScoredBlocks(searcher, maps, values, known, np.random.default_rng(seed), limit)
         blocks = ask.blocks(hard=False)
         _learn(maps, values, blocks, steps=STEPS // 4)
         _learn(maps, values, [*blocks, *ask.blocks(hard=True)], steps=STEPS)
@@ -152,7 +152,7 @@ def _seen(count: int, unseen: np.ndarray | None) -> np.ndarray:
 
 
 @dataclass
-class Asking:
+class ScoredBlocks:
     """Blocks of pictures and captions with the model's scores of them."""
 
     searcher: Searcher

@@ -37,8 +37,8 @@ WORDS = 40  # left out one by one, at most
 @torch.inference_mode()
 def explain(index: Index, place: int, words: str) -> dict[str, Any]:
     """Words, regions (boxes in parts of the picture), weights (words x regions, 0..1) and the score of the pair."""
-    ids, names, unknown = index.asker.tokens(words)
-    query = index.asker.embed(TEXT, index.asker.text_items([ids]))
+    ids, names, unknown = index.encoder.tokens(words)
+    query = index.encoder.embed(TEXT, index.encoder.text_items([ids]))
     stored = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
     members = index.run.matcher.each()
     pairs = list(zip(members, stored.members, query.members, strict=True))
@@ -158,11 +158,11 @@ def grid(count: int, shape: float) -> list[Box]:
 
 def occluded(index: Index, place: int, ids: list[int]) -> tuple[Tensor, list[Box]]:
     """(W, R) what a word and a tile are worth together; one region, the whole, where there is no picture to hide."""
-    matcher, asker = index.run.matcher, index.asker
+    matcher, encoder = index.run.matcher, index.encoder
     middle = range(1, len(ids) - 1) if len(ids) > 2 else range(len(ids))
     hidden = list(middle)[:WORDS]
-    texts = asker.embed(TEXT, asker.text_items([ids, *(_without(ids, k) for k in hidden)]))
-    thumb = index.thumbs[place] if index.thumbs is not None and asker.sees else b""
+    texts = encoder.embed(TEXT, encoder.text_items([ids, *(_without(ids, k) for k in hidden)]))
+    thumb = index.thumbs[place] if index.thumbs is not None and encoder.sees else b""
     weights = torch.zeros(len(ids), 1)
     if not thumb:
         image = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
@@ -171,7 +171,7 @@ def occluded(index: Index, place: int, ids: list[int]) -> tuple[Tensor, list[Box
         return weights, [WHOLE]
     regions = grid(TILES * TILES, 1.0)
     picture = Image.open(io.BytesIO(thumb)).convert("RGB")
-    images = asker.embed(IMAGE, asker.image_items([picture, *(_hide(picture, box) for box in regions)]))
+    images = encoder.embed(IMAGE, encoder.image_items([picture, *(_hide(picture, box) for box in regions)]))
     scores = matcher.score(images, texts).float().cpu()
     worth = scores[:1, :1] - scores[:1, 1:] - scores[1:, :1] + scores[1:, 1:]
     weights = torch.zeros(len(ids), len(regions))

@@ -13,12 +13,12 @@ from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.devices import rank
 from matchlight.indexing import build as building
-from matchlight.indexing import explain, growth, store
+from matchlight.indexing import explain, updating, versions
 from matchlight.indexing.catalogue import Catalogue, Where
-from matchlight.indexing.hits import Hit, Results
 from matchlight.indexing.opening import open_searcher, open_thumbs
-from matchlight.indexing.queries import Asker, Picture
-from matchlight.indexing.shards import tell_slots
+from matchlight.indexing.query_encoder import Picture, QueryEncoder
+from matchlight.indexing.results import Hit, Results
+from matchlight.indexing.shards import keep_slot_attention
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
@@ -29,17 +29,17 @@ CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of
 class Index:
     """An index in use; `Index.build` makes one, `Index.load` opens one."""
 
-    def __init__(self, root: Path, folder: Path, manifest: store.Manifest, *, device: str, engines: bool = True):
+    def __init__(self, root: Path, folder: Path, manifest: versions.Manifest, *, device: str, engines: bool = True):
         self.root, self.device = root, device
         self._open(folder, manifest, engines=engines)
 
-    def _open(self, folder: Path, manifest: store.Manifest, *, engines: bool = True) -> None:
+    def _open(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
         self.folder, self.manifest = folder, manifest
         self.info = files.read_json(folder / "index.json", "an index")
         self.run = Run.load(folder / building.MODEL, device=self.device)
-        tell_slots(self.run.matcher)
+        keep_slot_attention(self.run.matcher)
         self.catalogue = Catalogue.load(folder / building.ITEMS)
-        self.asker = Asker(self.run, self.info["padding"])
+        self.encoder = QueryEncoder(self.run, self.info["padding"])
         self.searcher = open_searcher(self.root, folder, self.info, self.run, self.catalogue, engines=engines)
         self.thumbs = open_thumbs(folder, self.info)
         self.map: np.ndarray | None = np.load(folder / "map.npy", allow_pickle=False) if self.info["map"] else None
@@ -65,19 +65,19 @@ class Index:
         """Index a data set with a trained run; `out` may hold an index, which serves until the new one is whole."""
         options = building.Options(engine, address, split, target, candidates, thumbnails, map, seed, coarse)
         root = building.build(run, pairs, out, options)
-        folder, manifest = store.current(root, verify=False)
+        folder, manifest = versions.current(root, verify=False)
         return Index(root, folder, manifest, device=run.device.type, engines=rank() == 0)
 
     @staticmethod
     def load(path: str | Path, *, device: str = "auto", verify: bool = True) -> Index:
         """Open an index whose checksums hold; `verify=False` trusts sizes alone."""
         root = Path(path)
-        tried, _ = store.named(root)
+        tried, _ = versions.named(root)
         try:
-            folder, manifest = store.current(root, verify=verify)
+            folder, manifest = versions.current(root, verify=verify)
             return Index(root, folder, manifest, device=device)
         except (BadInput, FileNotFoundError):
-            if store.named(root)[0] == tried:
+            if versions.named(root)[0] == tried:
                 raise
         return Index.load(path, device=device, verify=verify)  # a new version took over while we looked
 
@@ -125,10 +125,10 @@ class Index:
         _check(top, wanted, candidates)
         unknown: list[str] = []
         if words is not None:
-            query, unknown = self.asker.words(words)
+            query, unknown = self.encoder.words(words)
         else:
             assert image is not None
-            query = self.asker.picture(image)
+            query = self.encoder.picture(image)
         read = time.perf_counter()
         passing = self._passing(where, wanted)
         places, scores, scored = self.searcher.top(
@@ -252,18 +252,18 @@ class Index:
 
     def add(self, pairs: Pairs, *, split: str = "all") -> list[int]:
         """Index more pictures and captions; their ids come back. The index on the disk gets a new version."""
-        made = growth.add(self, pairs, split)
+        made = updating.add(self, pairs, split)
         self._reopen()
         return made
 
     def remove(self, ids: list[int] | np.ndarray) -> None:
         """Take pictures and their captions out; when much was taken out, the index is packed anew."""
-        growth.remove(self, [int(one) for one in ids])
+        updating.remove(self, [int(one) for one in ids])
         self._reopen()
 
     def _reopen(self) -> None:
         self.close()
-        self._open(*store.current(self.root, verify=False))
+        self._open(*versions.current(self.root, verify=False))
 
 
 def _check(top: int, find: str, candidates: int | None) -> None:

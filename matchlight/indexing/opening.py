@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.core import IMAGE, TEXT
-from matchlight.indexing import store
+from matchlight.indexing import versions
 from matchlight.indexing.build import ENGINE, MAPS, SETS
+from matchlight.indexing.candidate_vectors import Plain, Proposer
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.coarse import Plain, Proposer
 from matchlight.indexing.distil import Distilled
 from matchlight.indexing.engines import Engine
 from matchlight.indexing.engines.faiss import Faiss
 from matchlight.indexing.engines.milvus import Milvus, connect
-from matchlight.indexing.packs import Joined, Pack
-from matchlight.indexing.searching import Searcher, Side
+from matchlight.indexing.records import JoinedRecords, Records
+from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS
-from matchlight.indexing.vectors import Sets
+from matchlight.indexing.stored_sets import Sets
 from matchlight.runs.folder import Run
 
 
@@ -30,7 +30,7 @@ def open_sets(folder: Path, info: dict[str, Any], side: str) -> Sets:
 def open_thumbs(folder: Path, info: dict[str, Any]) -> Sequence[bytes] | None:
     """All thumbnails; None where there are none."""
     names = info["shards"][THUMBS]
-    return Joined([Pack(folder / SETS / name) for name in names]) if names else None
+    return JoinedRecords([Records(folder / SETS / name) for name in names]) if names else None
 
 
 def open_engines(root: Path, folder: Path, info: dict[str, Any]) -> dict[str, Engine]:
@@ -38,7 +38,7 @@ def open_engines(root: Path, folder: Path, info: dict[str, Any]) -> dict[str, En
     how = info["engine"]
     if how["name"] == "faiss":
         return {side: Faiss.load(folder / ENGINE / side) for side in (IMAGE, TEXT)}
-    client = connect(how["address"] or str(root / store.DATABASE))
+    client = connect(how["address"] or str(root / versions.DATABASE))
     return {
         side: Milvus.open(client, f"matchlight_{how['uid']}_{side}", one["each"], dim=one["dim"])
         for side, one in info["sides"].items()

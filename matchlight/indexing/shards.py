@@ -17,9 +17,9 @@ import torch
 from matchlight import devices, files
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Embeddings, Matcher, Parts
-from matchlight.indexing.packs import is_packed, write_pack
-from matchlight.indexing.thumbs import thumbnails
-from matchlight.indexing.vectors import is_whole, write_shard
+from matchlight.indexing.records import has_records, write_records
+from matchlight.indexing.stored_sets import is_whole, write_shard
+from matchlight.indexing.thumbnails import thumbnails
 from matchlight.inputs.batches import Table
 from matchlight.methods.slots import SetPrediction
 from matchlight.runs.evaluation import products_in
@@ -58,7 +58,7 @@ def names(what: str, count: int, *, first: int = 0) -> list[str]:
     return [f"{what}-{first + number:05d}" for number in range(-(-count // SHARD))]
 
 
-def tell_slots(matcher: Matcher) -> None:
+def keep_slot_attention(matcher: Matcher) -> None:
     """From now on, set prediction modules say which region each slot took."""
     for module in matcher.modules():
         if isinstance(module, SetPrediction):
@@ -66,11 +66,11 @@ def tell_slots(matcher: Matcher) -> None:
 
 
 @contextmanager
-def slots_told(matcher: Matcher) -> Iterator[None]:
+def keeping_slot_attention(matcher: Matcher) -> Iterator[None]:
     """While it lasts, set prediction modules say which region each slot took."""
     modules = [module for module in matcher.modules() if isinstance(module, SetPrediction)]
     before = [module.keep_attention for module in modules]
-    tell_slots(matcher)
+    keep_slot_attention(matcher)
     try:
         yield
     finally:
@@ -119,7 +119,7 @@ def write_sides(
     mine = todo[devices.rank() :: devices.world()]
     boxes = _boxes(source.table)
     device = next(matcher.parameters()).device
-    with slots_told(matcher), products_in("fp32", device):
+    with keeping_slot_attention(matcher), products_in("fp32", device):
         for kind, number in track(mine, "indexing"):
             span = slice(number * SHARD, (number + 1) * SHARD)
             target = folder / shards[kind][number]
@@ -136,11 +136,11 @@ def write_sides(
 
 def _write_thumbs(target: Path, source: Source, span: slice) -> None:
     pictures = source.table.pairs.pictures
-    if is_packed(target) or pictures is None:
+    if has_records(target) or pictures is None:
         return
     made = list(thumbnails(pictures, source.pictures[span]))
     files.write_array(sizes_of(target), np.array([size for _, size in made], dtype=np.int64).reshape(-1, 2))
-    write_pack(target, (record for record, _ in made))
+    write_records(target, (record for record, _ in made))
 
 
 def sizes_of(target: Path) -> Path:

@@ -17,8 +17,8 @@ import torch
 
 from matchlight.console import track
 from matchlight.core import Embeddings
-from matchlight.indexing.coarse import MERGES, Proposer, proposal_scores
-from matchlight.indexing.searching import BLOCK, TOP, Searcher, chosen, other
+from matchlight.indexing.candidate_vectors import MERGES, Proposer, proposal_scores
+from matchlight.indexing.searcher import BLOCK, TOP, Searcher, chosen, other
 from matchlight.runs.evaluation import products_in
 from matchlight.scoring.all_pairs import score_all
 
@@ -68,7 +68,7 @@ def questions_for(items: int, asked: int) -> int:
 def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
     """Score everything for a sample of questions."""
     sets, asked = searcher.sides[other(given)].sets, searcher.sides[given].sets
-    there, among = (searcher.sides[side].there() for side in (other(given), given))
+    there, among = (searcher.sides[side].remaining() for side in (other(given), given))
     count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
     some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
     queries = asked.take(some).to(searcher.device)
@@ -119,7 +119,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.rows = self.searcher.proposer.rows(self.truth.queries, self.truth.given)
-        self.total = len(self.searcher.sides[self.truth.wanted].there())
+        self.total = len(self.searcher.sides[self.truth.wanted].remaining())
 
     def kept(self, count: int) -> dict[str, np.ndarray]:
         """For every way to merge: (Q,) the share of the true best among `count` candidates."""

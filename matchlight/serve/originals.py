@@ -14,7 +14,7 @@ from pathlib import Path
 
 from matchlight.core import BadInput
 from matchlight.data.formats.decoding import decode
-from matchlight.indexing.thumbs import thumbnail
+from matchlight.indexing.thumbnails import thumbnail
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
 

@@ -15,7 +15,7 @@ from PIL import Image
 import matchlight as ml
 from matchlight.cli import main
 from matchlight.core import BadInput
-from matchlight.indexing import Index, atlas, explain
+from matchlight.indexing import Index, explain, picture_map
 from matchlight.runs.evaluation import split_scores
 from tests.indexed import PICTURES, pairs, trained
 
@@ -160,11 +160,11 @@ def test_cells_of_a_grid_fill_the_picture_row_after_row() -> None:
 def test_a_map_puts_pictures_that_look_alike_together() -> None:
     rng = np.random.default_rng(0)
     rows = np.concatenate([centre + 0.1 * rng.normal(size=(30, 8)) for centre in 4 * np.eye(8)[:2]])
-    places = atlas.points(rows.astype(np.float32))
+    places = picture_map.points(rows.astype(np.float32))
     assert np.abs(places).max() <= 1
     one, other = places[:30].mean(0), places[30:].mean(0)
     assert np.linalg.norm(one - other) > 2 * max(places[:30].std(0).max(), places[30:].std(0).max())
-    beside = atlas.beside(rows[:2], rows[2:], places[2:])
+    beside = picture_map.beside(rows[:2], rows[2:], places[2:])
     assert np.linalg.norm(beside - one, axis=1).max() < np.linalg.norm(one - other) / 2
 
 

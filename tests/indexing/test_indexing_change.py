@@ -13,7 +13,7 @@ import torch
 
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.indexing import Index, build, shards, store, tuning
+from matchlight.indexing import Index, build, shards, tuning, versions
 from tests.indexed import PICTURES, milvus_server, needs_milvus, pairs, trained
 from tests.tiny import tiny_pairs
 
@@ -188,7 +188,7 @@ def build_together(rank: int, folder: str, run: str) -> None:
 def test_a_failed_rebuild_leaves_the_old_index_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Index.build(trained("dive"), pairs(), tmp_path / "i", map=False).close()
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_point", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(versions, "_point", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             Index.build(trained("scan"), pairs(), tmp_path / "i", map=False)
     with Index.load(tmp_path / "i", device="cpu") as index:
@@ -218,4 +218,4 @@ def test_options_that_cannot_be_are_told_before_anything_is_done(tmp_path: Path)
     ):
         with pytest.raises(BadInput, match=told):
             Index.build(trained("dive"), pairs(), tmp_path / "i", **wrong)
-    assert not store.is_index(tmp_path / "i")
+    assert not versions.is_index(tmp_path / "i")

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
-from matchlight.indexing import Index, bench, distil, tuning
-from matchlight.indexing.coarse import Plain, all_rows
-from matchlight.indexing.queries import usual_padding
-from matchlight.indexing.searching import Searcher, Side
+from matchlight.indexing import Index, distil, speed, tuning
+from matchlight.indexing.candidate_vectors import Plain, all_rows
+from matchlight.indexing.query_encoder import usual_padding
+from matchlight.indexing.searcher import Searcher, Side
+from matchlight.indexing.stored_sets import Sets, write_shard
 from matchlight.indexing.tuning import needed, true_best
-from matchlight.indexing.vectors import Sets, write_shard
 from matchlight.runs.evaluation import split_scores
 from tests.indexed import PICTURES, pairs, trained
 from tests.tiny import tiny_pairs
@@ -82,14 +82,14 @@ def test_a_distilled_index_keeps_its_maps(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_questions_that_measure_are_kept_from_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[int]] = {IMAGE: set(), TEXT: set()}
-    real = distil.Asking._scored
+    real = distil.ScoredBlocks._scored
 
-    def scored(self: distil.Asking, images: np.ndarray, texts: np.ndarray) -> distil.Block:
+    def scored(self: distil.ScoredBlocks, images: np.ndarray, texts: np.ndarray) -> distil.Block:
         seen[IMAGE] |= set(images.tolist())
         seen[TEXT] |= set(texts.tolist())
         return real(self, images, texts)
 
-    monkeypatch.setattr(distil.Asking, "_scored", scored)
+    monkeypatch.setattr(distil.ScoredBlocks, "_scored", scored)
     monkeypatch.setattr(distil, "STEPS", 4)
     unseen = {IMAGE: np.arange(0, 600, 7), TEXT: np.arange(3, 600, 9)}
     distil.distilled(hidden_searcher(tmp_path), seed=0, seconds=0.0, unseen=unseen)
@@ -167,7 +167,7 @@ def test_bench_search_tells_both_times_and_what_was_found(capsys: pytest.Capture
 
 
 def test_a_run_is_asked_with_captions_that_its_index_does_not_hold(tmp_path: Path) -> None:
-    found = bench.asked(trained("dive"), pairs(), tmp_path / "i", questions=4, map=False)
+    found = speed.time_run(trained("dive"), pairs(), tmp_path / "i", questions=4, map=False)
     assert (found["pictures"], found["captions"], found["questions"]) == (PICTURES, PICTURES, 4)
     assert found["share"] == found["candidates"] / PICTURES
     assert 0.8 < found["recall"] <= 1

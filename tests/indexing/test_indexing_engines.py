@@ -15,7 +15,7 @@ from matchlight.indexing.engines import NONE, Engine, check_engine
 from matchlight.indexing.engines import faiss as faiss_engine
 from matchlight.indexing.engines.faiss import Faiss, kind_for
 from matchlight.indexing.engines.milvus import Milvus, _moved_up, connect
-from matchlight.indexing.searching import chosen
+from matchlight.indexing.searcher import chosen
 from tests.indexed import clustered, milvus_server, needs_milvus
 
 Make = Callable[[np.ndarray, np.ndarray], Engine]

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from matchlight import files
 from matchlight.core import BadInput, Embedding, Parts
 from matchlight.data import cache
-from matchlight.indexing import store, verified
+from matchlight.indexing import verified, versions
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.packs import Joined, Pack, write_pack
-from matchlight.indexing.vectors import Sets, write_shard
+from matchlight.indexing.records import JoinedRecords, Records, write_records
+from matchlight.indexing.stored_sets import Sets, write_shard
 from tests.tiny import tiny_pairs
 
 
 def made(root: Path, *, text: str = "one") -> Path:
     """A version with two files."""
     root.mkdir(exist_ok=True)
-    folder = store.draft(root, {"text": text})
+    folder = versions.draft(root, {"text": text})
     (folder / "deep").mkdir(exist_ok=True)
     (folder / "deep" / "a.bin").write_bytes(b"\0" * 5000)
     (folder / "b.txt").write_text(text)
-    return store.finish(folder, root)
+    return versions.finish(folder, root)
 
 
 # ---- versions --------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def made(root: Path, *, text: str = "one") -> Path:
 def test_a_new_version_takes_over_and_the_old_one_goes(tmp_path: Path) -> None:
     assert made(tmp_path).name == "v0001"
     assert made(tmp_path, text="two").name == "v0002"
-    folder, manifest = store.current(tmp_path)
+    folder, manifest = versions.current(tmp_path)
     assert (folder / "b.txt").read_text() == "two"
     assert sorted(manifest["files"]) == ["b.txt", "deep/a.bin"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["CURRENT", "v0002"]
@@ -52,49 +52,53 @@ def test_a_build_that_stops_half_way_leaves_the_old_version(tmp_path: Path, monk
     made(tmp_path)
     for step in ("checksum", "files.flush_folder", "_point"):  # while hashing, before the rename, before the switch
         with monkeypatch.context() as patch:
-            patch.setattr(f"matchlight.indexing.store.{step}", stopped)
+            patch.setattr(f"matchlight.indexing.versions.{step}", stopped)
             with pytest.raises(KeyboardInterrupt):
                 made(tmp_path, text=step)
-        folder, _ = store.current(tmp_path)
+        folder, _ = versions.current(tmp_path)
         assert (folder / "b.txt").read_text() == "one"
     made(tmp_path, text="after")
-    assert (store.current(tmp_path)[0] / "b.txt").read_text() == "after"
+    assert (versions.current(tmp_path)[0] / "b.txt").read_text() == "after"
 
 
 def test_a_draft_of_the_same_plan_is_gone_on_with_and_another_is_thrown_away(tmp_path: Path) -> None:
-    first = store.draft(tmp_path, {"data": "x"})
+    first = versions.draft(tmp_path, {"data": "x"})
     (first / "done").write_text("")
-    assert (store.draft(tmp_path, {"data": "x"}) / "done").exists()
-    assert not (store.draft(tmp_path, {"data": "y"}) / "done").exists()
+    assert (versions.draft(tmp_path, {"data": "x"}) / "done").exists()
+    assert not (versions.draft(tmp_path, {"data": "y"}) / "done").exists()
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_linked_files_stay_when_the_version_they_came_from_goes(tmp_path: Path) -> None:
     old = made(tmp_path)
-    folder = store.draft(tmp_path, {"more": 1})
-    store.link_tree(old / "deep", folder / "deep")
+    folder = versions.draft(tmp_path, {"more": 1})
+    versions.link_tree(old / "deep", folder / "deep")
     assert os.path.samefile(old / "deep" / "a.bin", folder / "deep" / "a.bin")
-    final = store.finish(folder, tmp_path)
+    final = versions.finish(folder, tmp_path)
     assert (final / "deep" / "a.bin").stat().st_size == 5000
     assert not old.exists()
 
 
 def test_two_that_change_one_index_are_told_apart(tmp_path: Path) -> None:
-    with store.alone(tmp_path), pytest.raises(BadInput, match="another process is changing"), store.alone(tmp_path):
+    with (
+        versions.locked(tmp_path),
+        pytest.raises(BadInput, match="another process is changing"),
+        versions.locked(tmp_path),
+    ):
         pass
-    with store.alone(tmp_path):  # let go of afterwards
+    with versions.locked(tmp_path):  # let go of afterwards
         pass
 
 
 def test_a_busy_disk_is_not_taken_for_another_process_that_changes_the_index(tmp_path: Path) -> None:
-    with pytest.raises(BlockingIOError), store.alone(tmp_path):
+    with pytest.raises(BlockingIOError), versions.locked(tmp_path):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
 
 def test_a_lock_that_a_killed_build_left_behind_does_not_make_a_folder_taken(tmp_path: Path) -> None:
     (tmp_path / files.LOCK).write_text("process 1 on a machine that is gone")
-    store.check_free(tmp_path)
-    with store.alone(tmp_path):
+    versions.check_free(tmp_path)
+    with versions.locked(tmp_path):
         made(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["CURRENT", "v0001"]
 
@@ -102,8 +106,8 @@ def test_a_lock_that_a_killed_build_left_behind_does_not_make_a_folder_taken(tmp
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(BadInput, match="not empty and not an index"):
-        store.check_free(tmp_path)
-    store.check_free(tmp_path / "new")
+        versions.check_free(tmp_path)
+    versions.check_free(tmp_path / "new")
 
 
 # ---- hostile ---------------------------------------------------------------------------------------------------------
@@ -173,26 +177,26 @@ def spoil_no_version(folder: Path) -> None:
 def test_a_spoilt_index_is_refused_in_one_line_that_names_the_file(tmp_path: Path, spoil, told: str) -> None:
     spoil(made(tmp_path))
     with pytest.raises(BadInput, match=told) as found:
-        store.current(tmp_path)
+        versions.current(tmp_path)
     assert len(str(found.value).splitlines()) == 1
     assert str(tmp_path) in str(found.value)
 
 
 def test_a_manifest_cannot_name_files_outside(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="outside"):
-        store._check_sizes(tmp_path, {"../secret": {"bytes": 1}})
+        versions._check_sizes(tmp_path, {"../secret": {"bytes": 1}})
 
 
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files whose checksums are computed from now on."""
     names: list[str] = []
-    original = store.checksum
+    original = versions.checksum
 
     def counted(path: Path, *, flush: bool = False) -> str:
         names.append(path.name)
         return original(path, flush=flush)
 
-    monkeypatch.setattr(store, "checksum", counted)
+    monkeypatch.setattr(versions, "checksum", counted)
     return names
 
 
@@ -201,12 +205,12 @@ def test_an_index_that_did_not_change_is_hashed_once(tmp_path: Path, monkeypatch
     made(tmp_path)
     names = hashed(monkeypatch)
     for _ in range(3):
-        store.current(tmp_path)
+        versions.current(tmp_path)
     assert sorted(names) == ["a.bin", "b.txt"]
     made(tmp_path, text="two")
     names.clear()
     for _ in range(2):
-        store.current(tmp_path)
+        versions.current(tmp_path)
     assert sorted(names) == ["a.bin", "b.txt"]
     assert [row["what"] for row in cache.cache_listing()] == [f"checksums of {tmp_path}"]
 
@@ -216,7 +220,7 @@ def test_a_file_that_changed_after_it_was_found_whole_is_refused_even_with_its_o
 ) -> None:
     monkeypatch.setattr(verified, "SETTLED", -1.0)
     folder = made(tmp_path)
-    store.current(tmp_path)
+    versions.current(tmp_path)
     path = folder / "deep" / "a.bin"
     old = path.stat()
     time.sleep(0.02)  # more than a tick of the file system's clock
@@ -225,7 +229,7 @@ def test_a_file_that_changed_after_it_was_found_whole_is_refused_even_with_its_o
     names = hashed(monkeypatch)
     for _ in range(2):
         with pytest.raises(BadInput, match="checksum does not hold"):
-            store.current(tmp_path)
+            versions.current(tmp_path)
     assert names == ["a.bin", "a.bin"]
 
 
@@ -234,7 +238,7 @@ def test_a_file_of_this_very_moment_is_not_remembered(tmp_path: Path, monkeypatc
     made(tmp_path)
     names = hashed(monkeypatch)
     for _ in range(2):
-        store.current(tmp_path)
+        versions.current(tmp_path)
     assert len(names) == 4
 
 
@@ -243,11 +247,11 @@ def test_a_memory_that_says_nothing_useful_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     made(tmp_path)
-    store.current(tmp_path)
+    versions.current(tmp_path)
     (entry,) = cache.entries()
     (entry / verified.FILE).write_text(text)
     names = hashed(monkeypatch)
-    store.current(tmp_path)
+    versions.current(tmp_path)
     assert sorted(names) == ["a.bin", "b.txt"]
 
 
@@ -257,16 +261,16 @@ def test_an_index_is_checked_where_the_cache_cannot_be_written(tmp_path: Path, m
     names = hashed(monkeypatch)
     folder = made(tmp_path / "index")
     names.clear()
-    store.current(tmp_path / "index")
+    versions.current(tmp_path / "index")
     assert sorted(names) == ["a.bin", "b.txt"]
     spoil_byte(folder)
     with pytest.raises(BadInput, match="checksum does not hold"):
-        store.current(tmp_path / "index")
+        versions.current(tmp_path / "index")
 
 
 def test_a_changed_byte_is_not_looked_for_where_checking_is_off(tmp_path: Path) -> None:
     spoil_byte(made(tmp_path))
-    assert store.current(tmp_path, verify=False)[0].name == "v0001"
+    assert versions.current(tmp_path, verify=False)[0].name == "v0001"
 
 
 # ---- sets ------------------------------------------------------------------------------------------------------------
@@ -361,13 +365,13 @@ def test_records_come_back_by_place(
     tmp_path_factory: pytest.TempPathFactory, one: list[bytes], two: list[bytes]
 ) -> None:
     folder = tmp_path_factory.mktemp("pack")
-    write_pack(folder / "one", one)
-    write_pack(folder / "two", two)
-    both = Joined([Pack(folder / "one"), Pack(folder / "two")])
-    assert list(Pack(folder / "one")) == one
+    write_records(folder / "one", one)
+    write_records(folder / "two", two)
+    both = JoinedRecords([Records(folder / "one"), Records(folder / "two")])
+    assert list(Records(folder / "one")) == one
     assert [both[k] for k in range(len(both))] == one + two
     with pytest.raises(IndexError):
-        Pack(folder / "one")[len(one)]
+        Records(folder / "one")[len(one)]
 
 
 def table() -> Catalogue:

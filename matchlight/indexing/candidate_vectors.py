@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from matchlight.core import Embeddings, Matcher
-from matchlight.indexing.vectors import Sets
+from matchlight.indexing.stored_sets import Sets
 from matchlight.scoring.all_pairs import coarse_parts
 
 BLOCK = 2048  # items read at once

@@ -47,7 +47,7 @@ class Manifest(TypedDict):
     files: dict[str, FileEntry]
 
 
-def alone(root: Path) -> AbstractContextManager[None]:
+def locked(root: Path) -> AbstractContextManager[None]:
     """Hold an index folder while changing it; a second process is told so."""
     return files.locked(root, "changing this index")
 

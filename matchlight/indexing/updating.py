@@ -14,15 +14,15 @@ import numpy as np
 from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.data.fingerprints import fingerprint
-from matchlight.indexing import atlas, store
+from matchlight.indexing import picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
+from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.coarse import all_rows
 from matchlight.indexing.engines import Engine
 from matchlight.indexing.engines.faiss import Faiss
-from matchlight.indexing.packs import write_pack
+from matchlight.indexing.records import write_records
 from matchlight.indexing.shards import SHARD, THUMBS, Source, names, sizes_of, write_sides
-from matchlight.indexing.vectors import Sets, write_shard
+from matchlight.indexing.stored_sets import Sets, write_shard
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ KNOWN = 4096  # pictures on the map that new ones are put beside
 
 def add(index: Index, pairs: Pairs, split: str) -> list[int]:
     """New shards, longer tables, the engine with more rows; the new pictures' ids come back."""
-    with store.alone(index.root):
+    with versions.locked(index.root):
         _check_newest(index)
         source = Source.of(index.run.inputs(pairs).table, split)
         plan = {"add": fingerprint(pairs), "to": index.version, "split": split}
-        folder, info = store.draft(index.root, plan), index.info
+        folder, info = versions.draft(index.root, plan), index.info
         _link(index, folder, SETS)
         first = {side: len(info["shards"][side]) for side in (IMAGE, TEXT)}
         new = write_sides(folder / SETS, index.run.matcher, source, first, small=info["thumbnails"])
@@ -92,7 +92,7 @@ def _longer_map(index: Index, rows: np.ndarray) -> np.ndarray:
     some = np.linspace(0, len(old) - 1, min(KNOWN, len(old))).astype(np.int64)
     sets = index.searcher.sides[IMAGE].sets.take(some).to(index.run.device)
     known = index.searcher.proposer.rows(sets, IMAGE).numpy().mean(1)
-    return np.concatenate([old, atlas.beside(rows, known, old[some])])
+    return np.concatenate([old, picture_map.beside(rows, known, old[some])])
 
 
 def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
@@ -101,19 +101,19 @@ def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
     for number, name in enumerate(made):
         many = min(SHARD, count - number * SHARD)
         files.write_array(sizes_of(folder / name), np.zeros((many, 2), dtype=np.int64))
-        write_pack(folder / name, [b""] * many)
+        write_records(folder / name, [b""] * many)
     return made
 
 
 def remove(index: Index, ids: list[int]) -> None:
     """Bar these pictures and their captions; pack the index anew once a quarter of it is barred."""
-    with store.alone(index.root):
+    with versions.locked(index.root):
         _check_newest(index)
         places = np.array([index.catalogue.place(one) for one in ids], dtype=np.int64)
         catalogue = index.catalogue.without(places)
         if not catalogue.alive.any() or not catalogue.alive[catalogue.picture].any():
             raise BadInput("nothing would be left in the index; delete the folder instead")
-        folder = store.draft(index.root, {"remove": ids, "from": index.version})
+        folder = versions.draft(index.root, {"remove": ids, "from": index.version})
         if 1 - catalogue.alive.mean() > SPARSE:
             _pack(index, folder, catalogue)
             return
@@ -121,13 +121,13 @@ def remove(index: Index, ids: list[int]) -> None:
         gone = {IMAGE: index.catalogue.ids[places], TEXT: texts}
         _link(index, folder, SETS)
         engines = {side: _own_engine(index, side) for side in gone}
-        files = index.info["engine"]["name"] == "faiss"
-        if files:  # a database forgets them after the switch: the old version has them
+        in_files = index.info["engine"]["name"] == "faiss"
+        if in_files:  # a database forgets them after the switch: the old version has them
             _forget(engines, gone, folder)
         if index.info["map"]:
             files.write_array(folder / "map.npy", np.load(index.folder / "map.npy", allow_pickle=False))
         _commit(index, folder, catalogue, index.info)
-        if not files:
+        if not in_files:
             _forget(engines, gone, folder)
 
 
@@ -152,17 +152,17 @@ def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
         own = pictures[number * SHARD : (number + 1) * SHARD]
         files.write_array(sizes_of(folder / SETS / name), index.catalogue.size[own])
         assert index.thumbs is not None
-        write_pack(folder / SETS / name, (index.thumbs[place] for place in own.tolist()))
-    store.link_tree(index.folder / MODEL, folder / MODEL)
+        write_records(folder / SETS / name, (index.thumbs[place] for place in own.tolist()))
+    versions.link_tree(index.folder / MODEL, folder / MODEL)
     _complete(index, folder, catalogue, shards, index.info["next"])
 
 
 def _link(index: Index, folder: Path, *parts: str) -> None:
     """What the new version shares with the old one."""
     for part in (MODEL, *parts):
-        store.link_tree(index.folder / part, folder / part)
+        versions.link_tree(index.folder / part, folder / part)
     if (index.folder / MAPS).exists():
-        store.link_file(index.folder / MAPS, folder / MAPS)
+        versions.link_file(index.folder / MAPS, folder / MAPS)
 
 
 def _own_engine(index: Index, side: str) -> Engine:
@@ -179,9 +179,9 @@ def _commit(index: Index, folder: Path, catalogue: Catalogue, info: dict[str, An
     counts = {"pictures": int(catalogue.alive.sum()), "captions": int(catalogue.alive[catalogue.picture].sum())}
     catalogue.save(folder / ITEMS)
     files.write_json(folder / "index.json", {**info, **counts})
-    store.finish(folder, index.root)
+    versions.finish(folder, index.root)
 
 
 def _check_newest(index: Index) -> None:
-    if (newest := store.named(index.root)[0].name) != index.version:
+    if (newest := versions.named(index.root)[0].name) != index.version:
         raise BadInput(f"{index.root}: is at {newest} by now, and {index.version} is open; load it again")

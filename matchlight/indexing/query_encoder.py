@@ -26,7 +26,7 @@ Picture = str | Path | bytes | Image.Image
 
 
 @dataclass
-class Asker:
+class QueryEncoder:
     """A run that reads questions; `padding` is the length captions had, for a model that depends on it."""
 
     run: Run

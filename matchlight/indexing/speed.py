@@ -17,13 +17,13 @@ from torch import Tensor
 
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher
-from matchlight.indexing.coarse import Plain, all_rows
+from matchlight.indexing.candidate_vectors import Plain, all_rows
 from matchlight.indexing.engines.faiss import Faiss
 from matchlight.indexing.index import Index
-from matchlight.indexing.searching import TOP, Searcher, Side
+from matchlight.indexing.searcher import TOP, Searcher, Side
 from matchlight.indexing.shards import SHARD
+from matchlight.indexing.stored_sets import Sets, write_shard
 from matchlight.indexing.tuning import measure, true_best
-from matchlight.indexing.vectors import Sets, write_shard
 from matchlight.pairs import Pairs
 from matchlight.parts.sets import SmoothChamfer
 from matchlight.runs.folder import Run
@@ -96,7 +96,7 @@ def _middle(spent: list[float]) -> dict[str, float]:
     return {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}
 
 
-def grown(
+def time_drawn_sets(
     items: int, *, each: int = 4, dim: int = 256, target: float = 0.98, questions: int = 200, exact: int = 12
 ) -> dict[str, Any]:
     """Build and ask one collection of drawn sets; memory is this process's peak so far."""
@@ -146,7 +146,7 @@ def _ratio(slow: dict[str, float], quick: dict[str, float], by: str = "p50", com
     return round((slow[by] - common) / max(1e-3, quick[by] - common), 1)
 
 
-def asked(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **options: Any) -> dict[str, Any]:
+def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **options: Any) -> dict[str, Any]:
     """Index all pictures with all captions but the last of each, and ask with last captions of the test split.
 
     So neither the model nor the index has seen a question. `options` are those of `Index.build`.
@@ -162,7 +162,7 @@ def asked(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **options:
     with index:
         words = [pairs.captions[row] for row in rows]
         found: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
-        reading = timed(lambda number: index.asker.words(words[number]), len(words))
+        reading = timed(lambda number: index.encoder.words(words[number]), len(words))
 
         def ask(number: int, *, everything: bool) -> None:
             hits = index.search(words[number], top=TOP, exact=everything).hits

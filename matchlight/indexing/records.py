@@ -12,7 +12,7 @@ from matchlight import files
 from matchlight.core import BadInput
 
 
-def write_pack(path: Path, records: Iterable[bytes]) -> None:
+def write_records(path: Path, records: Iterable[bytes]) -> None:
     """`path`.bin with the records one behind the other, then `path`.npy with where each begins."""
     ends = [0]
     with files.replaced(path.with_name(f"{path.name}.bin")) as draft, draft.open("wb") as file:
@@ -22,12 +22,12 @@ def write_pack(path: Path, records: Iterable[bytes]) -> None:
     files.write_array(path.with_name(f"{path.name}.npy"), np.array(ends, dtype=np.int64))
 
 
-def is_packed(path: Path) -> bool:
+def has_records(path: Path) -> bool:
     """Whether a pack was written to its end."""
     return path.with_name(f"{path.name}.npy").is_file()
 
 
-class Pack(Sequence[bytes]):
+class Records(Sequence[bytes]):
     """Records by place."""
 
     def __init__(self, path: Path):
@@ -50,7 +50,7 @@ class Pack(Sequence[bytes]):
         return (self[place] for place in range(len(self)))
 
 
-class Joined(Sequence[bytes]):
+class JoinedRecords(Sequence[bytes]):
     """Several packs as one."""
 
     def __init__(self, packs: Sequence[Sequence[bytes]]):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
-from matchlight.indexing.coarse import Proposer, merged
+from matchlight.indexing.candidate_vectors import Proposer, merged
 from matchlight.indexing.engines import NONE, Engine
-from matchlight.indexing.vectors import Sets
+from matchlight.indexing.stored_sets import Sets
 from matchlight.runs.evaluation import products_in
 from matchlight.scoring.all_pairs import score_all
 
@@ -38,7 +38,7 @@ class Side:
     merge: str = "mean"
     alive: np.ndarray | None = None  # (N,) False: removed, which the engine knows too; None: all are there
 
-    def there(self) -> np.ndarray:
+    def remaining(self) -> np.ndarray:
         """Places of all items that were not removed."""
         return np.arange(len(self.numbers)) if self.alive is None else np.flatnonzero(self.alive)
 
