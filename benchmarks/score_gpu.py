@@ -20,6 +20,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import Embedding, Similarity
 from matchlight.scoring import kernels
 from matchlight.scoring.all_pairs import score_all
-from matchlight.scoring.kernels import fused, heads, plain, reasoning, trust
+from matchlight.scoring.kernels import gpu_attention, heads, reference, self_check, vector_scores
 from matchlight.scoring.kernels.packed import Packed, pack
 from matchlight.training.network import Network
 
@@ -83,19 +84,18 @@ def section(title: str, work: Callable[[], None], limit: float) -> None:
 
 def small() -> None:
     with torch.inference_mode():
-        note("self-check attended", difference=trust.check_attended(GPU))
-        note("self-check vectors", difference=trust.check_vectors(GPU))
-        regions, mask, texts = trust.small_case(GPU)
-        sides = (regions, mask, texts.words, texts.offsets)
+        note("self-check attended", difference=self_check.check_attended(GPU))
+        note("self-check vectors", difference=self_check.check_vectors(GPU))
+        regions, mask, texts = self_check.small_case(GPU)
         for direction, precision in itertools.product(("t2i", "i2t"), ("fp32", "tf32", "fp16", "bf16")):
             worst: dict[str, float] = {}
-            for norm, aggregate, gate in itertools.product(plain.NORMS, plain.AGGREGATES, plain.GATES):
+            for norm, aggregate, gate in itertools.product(reference.NORMS, reference.AGGREGATES, reference.GATES):
                 unusual = (norm != "clipped_l2norm") + (aggregate != "mean") + (gate != "none")
                 if unusual > (precision == "fp32") and gate == "none" or unusual > 1:  # each set is a compilation
                     continue
-                how: dict[str, Any] = {"direction": direction, "norm": norm, "aggregate": aggregate, "gate": gate}
-                quick = fused.attended_scores(*sides, temperature=9.0, precision=precision, **how)
-                right = plain.attended_scores(*sides, temperature=9.0, **how)
+                how = kernels.AttentionSettings(9.0, direction, norm=norm, aggregate=aggregate, gate=gate)
+                quick = gpu_attention.attended_scores(regions, mask, texts, how, precision=precision)
+                right = reference.attended_scores(regions, mask, texts, how)
                 worst[gate] = max(worst.get(gate, 0.0), float((quick - right).abs().max()))
             note(f"small {direction} {precision}", **worst)
 
@@ -120,13 +120,13 @@ class Case:
 
     def plainly(self, precision: str = "fp32") -> None:
         """As evaluation does without kernels."""
-        os.environ[trust.SWITCH] = "0"
+        os.environ[self_check.SWITCH] = "0"
         try:
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16"):
                 seconds, peak = timed(lambda: score_all(self.matcher, self.images, self.texts), runs=1)
                 apart = self.difference(torch.from_numpy(score_all(self.matcher, self.images, self.texts)))
         finally:
-            os.environ[trust.SWITCH] = "1"
+            os.environ[self_check.SWITCH] = "1"
         note(f"{self.name} plain {precision}", seconds=seconds, GiB=peak, difference=apart)
 
     def hooked(self) -> None:
@@ -163,13 +163,9 @@ def attended(asked: argparse.Namespace, name: str, **options: Any) -> None:
 
 
 def _attended_work(similarity: Any, images: Embedding, flat: Packed, precision: str) -> Callable[[], torch.Tensor]:
-    sides = (images.vectors, images.mask, flat.words, flat.offsets)
-    how: dict[str, Any] = {"temperature": similarity.temperature, "precision": precision}
-    if hasattr(similarity, "focal"):
-        how["gate"] = similarity.focal
-    else:
-        how |= {"norm": similarity.norm, "aggregate": similarity.aggregate, "lse": similarity.sharpness}
-    return lambda: sum(kernels.attended_scores(*sides, direction=way, **how) for way in similarity.directions)  # type: ignore[return-value]
+    sides, settings = (images.vectors, images.mask, flat), similarity.fused()
+    ways = [replace(settings, direction=way) for way in similarity.directions]
+    return lambda: sum(kernels.attended_scores(*sides, way, precision=precision) for way in ways)  # type: ignore[return-value]
 
 
 def vectors(asked: argparse.Namespace, name: str) -> None:
@@ -194,11 +190,12 @@ def _vectors_work(
     s: Any = similarity
     sides = kernels.Pictures(images.vectors, images.mask, images.extra["global"][:, 0])
     other = kernels.Captions(flat, texts.extra["global"][:, 0])
+    layers = kernels.VectorLayers(s.local, s.whole, s.temperature)
     if hasattr(s.head, "steps"):
         steps = [(step.query, step.key, step.out) for step in s.head.steps]
-        return lambda: kernels.sgr_scores(sides, other, s.local, s.whole, steps, s.judge, precision=precision)
+        return lambda: kernels.sgr_scores(sides, other, layers, steps, s.judge, precision=precision)
     gate, norm = s.head.gate, s.head.norm
-    return lambda: kernels.saf_scores(sides, other, s.local, s.whole, gate, norm, s.judge, precision=precision)
+    return lambda: kernels.saf_scores(sides, other, layers, gate, norm, s.judge, precision=precision)
 
 
 # ---- (3) -------------------------------------------------------------------------------------------------------------
@@ -210,22 +207,22 @@ def tiles(asked: argparse.Namespace) -> None:
         images, texts = speed.sides(asked.pictures, asked.captions, asked.dim, GPU)
         flat = pack(texts.vectors, texts.mask)
         for precision in ("tf32", "fp16"):
-            left = fused.as_operand(flat.words, precision)
-            right = fused.as_operand(images.vectors.flatten(0, 1)[: 200 * speed.REGIONS], precision)
-            seconds, _ = timed(lambda left=left, right=right, p=precision: fused.product(left, right, p))
+            left = gpu_attention.as_operand(flat.words, precision)
+            right = gpu_attention.as_operand(images.vectors.flatten(0, 1)[: 200 * speed.REGIONS], precision)
+            seconds, _ = timed(lambda left=left, right=right, p=precision: gpu_attention.product(left, right, p))
             work = 2 * len(left) * len(right) * asked.dim
             note(f"product alone {precision}, 200 pictures", seconds=seconds, TFLOPs=work / seconds / 1e12)
-        before = fused.ROWS, fused.WARPS
+        before = gpu_attention.ROWS, gpu_attention.WARPS
         for direction, rows, warps in itertools.product(("t2i", "i2t"), (32, 64, 128), (4, 8)):
-            fused.ROWS, fused.WARPS = rows, warps
+            gpu_attention.ROWS, gpu_attention.WARPS = rows, warps
             try:
-                run = lambda way=direction: fused.attended_scores(  # noqa: E731
-                    images.vectors, None, flat.words, flat.offsets, direction=way, temperature=9.0, precision="fp16"
+                run = lambda way=direction: gpu_attention.attended_scores(  # noqa: E731
+                    images.vectors, None, flat, kernels.AttentionSettings(9.0, way), precision="fp16"
                 )
                 note(f"{direction} fp16 rows {rows} warps {warps}", seconds=timed(run, runs=3)[0])
             except Exception as error:
                 note(f"{direction} fp16 rows {rows} warps {warps}", failed=type(error).__name__)
-        fused.ROWS, fused.WARPS = before
+        gpu_attention.ROWS, gpu_attention.WARPS = before
 
 
 # ---- (4) -------------------------------------------------------------------------------------------------------------
@@ -240,29 +237,29 @@ def parts(asked: argparse.Namespace, length: int = 13, pictures: int = 200, capt
         local = torch.nn.Linear(dim, size, device=GPU)
         half = torch.float16
         layer, bias, short = local.weight.T.to(half).contiguous(), local.bias, regions.to(half)
-        s = fused.product(words.to(half), short.flatten(0, 1), "fp16")
-        see = lambda: reasoning.attend(  # noqa: E731
-            s, fused.grams(regions), None, length, temperature=9.0, norm="clipped_l2norm", dtype=half
+        s = gpu_attention.product(words.to(half), short.flatten(0, 1), "fp16")
+        see = lambda: vector_scores.attend(  # noqa: E731
+            s, gpu_attention.grams(regions), None, length, temperature=9.0, norm="clipped_l2norm", dtype=half
         )
         note("attend", seconds=timed(see)[0])
         weights, scale = see()
         nodes = torch.empty(pictures, captions, length + 1, size, device=GPU, dtype=half)
         texts = words.to(half)
         work = 2 * pictures * len(words) * dim * (size + speed.REGIONS)
-        before = reasoning.SHORT
+        before = vector_scores.SHORT
         for setting in ((128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 4), (64, 64, 4, 3), (64, 32, 4, 4)):
-            reasoning.SHORT = setting
-            run = lambda: reasoning.compare(weights, scale, short, texts, layer, bias, nodes, length=length)  # noqa: E731
+            vector_scores.SHORT = setting
+            run = lambda: vector_scores.compare(weights, scale, short, texts, layer, bias, nodes, length=length)  # noqa: E731
             _rate(f"compare {setting}", run, work)
-        reasoning.SHORT = before
+        vector_scores.SHORT = before
         flat = nodes.flatten(0, 1)
         mix = torch.randn(size, size, device=GPU).div(16).to(half)
         work = 2 * 2 * flat.shape[0] * flat.shape[1] * size * size
         for setting in ((128, 64, 8, 2), (128, 64, 8, 1), (128, 32, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2)):
-            reasoning.SHORT = setting
-            _rate(f"reason {setting}", lambda: reasoning.reason(flat, mix, bias, mix, bias), work)
-        reasoning.SHORT = before
-        _rate("reason plain", lambda: reasoning.reason_plain(flat, mix, bias, mix, bias), work)
+            vector_scores.SHORT = setting
+            _rate(f"reason {setting}", lambda: vector_scores.reason(flat, mix, bias, mix, bias), work)
+        vector_scores.SHORT = before
+        _rate("reason plain", lambda: vector_scores.reason_plain(flat, mix, bias, mix, bias), work)
         step = tuple(torch.nn.Linear(size, size, device=GPU) for _ in range(3))
         last = heads.Reasoning([step], torch.nn.Linear(size, 1, device=GPU))  # type: ignore[list-item]
         note("last step", seconds=timed(lambda: last(flat))[0], pairs=len(flat))

@@ -19,6 +19,7 @@ from matchlight.methods.scan import COCO, SMALL, assemble, fragments, read_encod
 from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines
 from matchlight.parts.layers import masked_mean
 from matchlight.parts.objectives import Hinge
+from matchlight.scoring import kernels
 from matchlight.training.recipes import Foreign, Method, check_choices
 
 FOCALS = ("equal", "prob")
@@ -47,9 +48,9 @@ class FocalAttention(CrossAttention):
         self.temperature = temperature
         self.precise = precise  # outside training: the gate is a step, and rounding decides near it
 
-    def fused(self) -> dict[str, Any] | None:
+    def fused(self) -> kernels.AttentionSettings | None:
         """In single precision."""
-        return None if self.precise else {"temperature": self.temperature, "gate": self.focal}
+        return None if self.precise else kernels.AttentionSettings(self.temperature, gate=self.focal)
 
     def judged(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K). The focused weights need not sum to 1 again: a cosine does not see their scale."""

@@ -70,10 +70,11 @@ class StackedCrossAttention(CrossAttention):
         self.temperature = temperature
         self.sharpness = sharpness
 
-    def fused(self) -> dict[str, Any] | None:
+    def fused(self) -> kernels.AttentionSettings | None:
         """For the norms that the kernels know."""
-        names = {"norm": self.norm, "aggregate": self.aggregate, "lse": self.sharpness}
-        return {"temperature": self.temperature, **names} if self.norm in kernels.NORMS else None
+        if self.norm not in kernels.NORMS:
+            return None
+        return kernels.AttentionSettings(self.temperature, norm=self.norm, aggregate=self.aggregate, lse=self.sharpness)
 
     def judged(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K)."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -173,20 +172,18 @@ class SimilarityVectors(Similarity):
         nodes = self.nodes(images, texts, paired=paired)
         return self._score(self.head(nodes, real_nodes(texts, paired=paired))[0])
 
-    def fused(self) -> dict[str, Any] | None:
-        """The kernels' settings outside training, where half precision will do; None elsewhere."""
-        rounded = torch.get_float32_matmul_precision() != "highest"
-        return {"temperature": self.temperature} if rounded and not self.training else None
+    def may_round(self) -> bool:
+        """Whether half precision will do: outside training, where products may be rounded."""
+        return torch.get_float32_matmul_precision() != "highest" and not self.training
 
     def has_kernel(self, device: torch.device) -> bool:
         """On a GPU, where half precision will do."""
-        return device.type == "cuda" and self.fused() is not None
+        return device.type == "cuda" and self.may_round()
 
     def forward(self, images: Embedding, texts: Embedding) -> Tensor:
         """(I, T)."""
-        how = self.fused()
-        if how is not None and kernels.usable(images.vectors, texts.vectors, family="vectors"):
-            return self._fused(images, texts, **how)
+        if self.may_round() and kernels.usable(images.vectors, texts.vectors, family="vectors"):
+            return self._fused(images, texts)
         measure = self.head.couples and self.training
         together = measure and isinstance(self.head, Filter) and self.head.norm.over == "batch"
         parts, back = by_length(texts, most=1 if together else self._most(texts))
@@ -205,15 +202,15 @@ class SimilarityVectors(Similarity):
         least, each = (2, 64) if self.training and texts.vectors.is_cuda else (4, 32)
         return max(least, len(texts) // each)
 
-    def _fused(self, images: Embedding, texts: Embedding, *, temperature: float) -> Tensor:
+    def _fused(self, images: Embedding, texts: Embedding) -> Tensor:
         pictures = kernels.Pictures(images.vectors, images.mask, images.extra["global"][:, 0])
         captions = kernels.Captions(kernels.pack(texts.vectors, texts.mask), texts.extra["global"][:, 0])
-        sides = (pictures, captions, self.local, self.whole)
+        sides = (pictures, captions, kernels.VectorLayers(self.local, self.whole, self.temperature))
         if isinstance(self.head, Reason):
             steps = [(step.query, step.key, step.out) for step in self.head.steps]  # type: ignore[union-attr, misc]
-            return kernels.sgr_scores(*sides, steps, self.judge, temperature=temperature)  # type: ignore[arg-type]
+            return kernels.sgr_scores(*sides, steps, self.judge)  # type: ignore[arg-type]
         gate, norm = self.head.gate, self.head.norm
-        return kernels.saf_scores(*sides, gate, norm, self.judge, temperature=temperature)
+        return kernels.saf_scores(*sides, gate, norm, self.judge)
 
     def pairs(self, images: Embedding, texts: Embedding) -> Tensor:
         """(P,); the gate of SAF then takes its running averages, also in training: a pair alone has no statistics."""

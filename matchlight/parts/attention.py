@@ -15,7 +15,6 @@ long the attended vector is, so weights may come in any positive scale.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -162,7 +161,7 @@ class CrossAttention(Similarity):
         """(N, K) scores of contexts by queries in one direction."""
         raise NotImplementedError
 
-    def fused(self) -> dict[str, Any] | None:
+    def fused(self) -> kernels.AttentionSettings | None:
         """The settings of `kernels.attended_scores` that give these scores; None where none do."""
         return None
 
@@ -174,7 +173,7 @@ class CrossAttention(Similarity):
         """(I, T)."""
         how = self.fused()
         if how is not None and kernels.usable(images.vectors, texts.vectors):
-            return kernels.attended_sets(images, texts, self.directions, **how)
+            return kernels.attended_sets(images, texts, self.directions, how)
         found = self._by_direction(images, texts, paired=False)
         return sum_of([scores if way == "t2i" else scores.T for way, scores in found.items()])
 

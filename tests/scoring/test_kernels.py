@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from matchlight.scoring import kernels
-from matchlight.scoring.kernels import fused, plain, reasoning, trust
+from matchlight.scoring.kernels import gpu_attention, reference, self_check, vector_scores
 from matchlight.scoring.kernels.heads import Filtering, Reasoning
 from matchlight.scoring.kernels.packed import Packed, blocks, buckets, pack, same_length
-from matchlight.scoring.kernels.reasoning import Captions, Pictures
+from matchlight.scoring.kernels.reference import AttentionSettings as How
+from matchlight.scoring.kernels.vector_scores import Captions, Pictures, VectorLayers
 from tests.reference import cross_attention
 
 triton_there = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -30,7 +31,7 @@ LENGTHS = torch.tensor([3, 1, 17, 5, 16, 33, 5])
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels run by Triton's interpreter, on the CPU; how it runs them is settled when they are first imported."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    import matchlight.scoring.kernels.attended as module
+    import matchlight.scoring.kernels.triton_attention as module
 
     if type(module.words_look).__name__ != "InterpretedFunction":
         pytest.skip("the kernels were imported for a GPU")
@@ -82,25 +83,25 @@ def test_every_caption_is_in_one_block_one_bucket_and_one_length(lengths: list[i
 
 def test_a_score_worked_by_hand() -> None:
     regions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    word, offsets = torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1])
+    word = Packed(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1]))
     # at temperature 0 the word sees both regions alike: (1/2, 1/2), at 45 degrees to it
-    score = plain.attended_scores(regions, None, word, offsets, temperature=0.0)
+    score = reference.attended_scores(regions, None, word, How(temperature=0.0))
     assert_close(score, torch.tensor([[0.5**0.5]]))
     # each region sees the one word, whatever it is: cosines 1 and 0
-    back = plain.attended_scores(regions, None, word, offsets, direction="i2t", temperature=4.0)
+    back = reference.attended_scores(regions, None, word, How(direction="i2t", temperature=4.0))
     assert_close(back, torch.tensor([[0.5]]))
 
 
 @pytest.mark.parametrize("direction", ["t2i", "i2t"])
-@pytest.mark.parametrize("norm", plain.NORMS)
-@pytest.mark.parametrize("aggregate", plain.AGGREGATES)
+@pytest.mark.parametrize("norm", reference.NORMS)
+@pytest.mark.parametrize("aggregate", reference.AGGREGATES)
 def test_plain_scores_are_those_of_the_loop_over_captions(direction: str, norm: str, aggregate: str) -> None:
     regions, _ = pictures(4, 6, 8)
     texts = packed(LENGTHS, 8)
     words, _ = texts.padded()
     settings = {"direction": direction, "norm": norm, "aggregate": aggregate, "temperature": 9.0}
     slow = cross_attention.scan(regions, words, LENGTHS.tolist(), sharpness=6.0, **settings)
-    quick = plain.attended_scores(regions, None, texts.words, texts.offsets, lse=6.0, **settings)
+    quick = reference.attended_scores(regions, None, texts, How(lse=6.0, **settings))
     assert_close(quick, slow, atol=2e-5, rtol=1e-5)
 
 
@@ -110,8 +111,8 @@ def test_plain_gates_are_those_of_the_loop_over_captions(gate: str) -> None:
     texts = packed(LENGTHS, 8)
     words, _ = texts.padded()
     slow = cross_attention.bfan(regions, words, LENGTHS.tolist(), kind=gate, temperature=5.0)
-    sides = (regions, None, texts.words, texts.offsets)
-    ways = [plain.attended_scores(*sides, direction=way, temperature=5.0, gate=gate) for way in ("t2i", "i2t")]
+    both = [How(direction=way, temperature=5.0, gate=gate) for way in ("t2i", "i2t")]
+    ways = [reference.attended_scores(regions, None, texts, how) for how in both]
     assert_close(ways[0] + ways[1], slow, atol=2e-5, rtol=1e-5)
 
 
@@ -130,10 +131,10 @@ def test_fused_scores_are_the_plain_ones(interpreted: None, direction: str, case
     regions, mask = pictures(3, 7, 8)
     texts = packed(LENGTHS, 8)
     norm, aggregate, gate = case
-    sides = (regions, mask, 0.7 * texts.words, texts.offsets)  # words need not be of unit length
-    how = {"direction": direction, "norm": norm, "aggregate": aggregate, "gate": gate, "temperature": 9.0}
-    quick = fused.attended_scores(*sides, precision="fp32", **how)
-    assert_close(quick, plain.attended_scores(*sides, **how), atol=1e-5, rtol=1e-5)
+    longer = Packed(0.7 * texts.words, texts.offsets)  # words need not be of unit length
+    how = How(direction=direction, norm=norm, aggregate=aggregate, gate=gate, temperature=9.0)
+    quick = gpu_attention.attended_scores(regions, mask, longer, how, precision="fp32")
+    assert_close(quick, reference.attended_scores(regions, mask, longer, how), atol=1e-5, rtol=1e-5)
 
 
 @triton_there
@@ -141,12 +142,12 @@ def test_fused_scores_are_the_plain_ones(interpreted: None, direction: str, case
 def test_the_budget_changes_nothing(interpreted: None, direction: str) -> None:
     regions, _ = pictures(3, 7, 8)
     texts = packed(LENGTHS[:4], 8)
-    sides = (regions, None, texts.words, texts.offsets)
-    whole = fused.attended_scores(*sides, direction=direction, temperature=9.0)
+    given = (regions, None, texts, How(direction=direction, temperature=9.0))
+    whole = gpu_attention.attended_scores(*given)
     for budget in (1, 4 * 7 * 20 * 2):
-        part = fused.attended_scores(*sides, direction=direction, temperature=9.0, budget=budget)
+        part = gpu_attention.attended_scores(*given, budget=budget)
         assert_close(part, whole, atol=1e-6, rtol=0)
-        plainly = plain.attended_scores(*sides, direction=direction, temperature=9.0, budget=budget)
+        plainly = reference.attended_scores(*given, budget=budget)
         assert_close(plainly, whole, atol=1e-5, rtol=0)
 
 
@@ -155,8 +156,8 @@ def test_a_picture_of_nothing_but_padding_scores_nothing_and_spoils_nothing(inte
     regions, mask = pictures(2, 5, 8)
     mask[1] = False
     texts = packed(LENGTHS[:2], 8)
-    for run, direction in itertools.product((fused.attended_scores, plain.attended_scores), ("t2i", "i2t")):
-        scores = run(regions, mask, texts.words, texts.offsets, direction=direction, temperature=9.0)
+    for run, direction in itertools.product((gpu_attention.attended_scores, reference.attended_scores), ("t2i", "i2t")):
+        scores = run(regions, mask, texts, How(direction=direction, temperature=9.0))
         assert scores[0].abs().min() > 0 and scores[1].tolist() == [0, 0]
 
 
@@ -165,7 +166,7 @@ def test_an_unknown_option_is_told_what_would_have_worked(name: str, value: str)
     regions, _ = pictures(2, 5, 8)
     texts = packed(LENGTHS[:2], 8)
     with pytest.raises(ValueError, match=f"{name} is .* or .*, not '{value}'"):
-        kernels.attended_scores(regions, None, texts.words, texts.offsets, temperature=9.0, **{name: value})
+        kernels.attended_scores(regions, None, texts, How(temperature=9.0, **{name: value}))
 
 
 # ---- similarity vectors ----------------------------------------------------------------------------------------------
@@ -180,16 +181,16 @@ def layer(inside: int, outside: int, seed: int) -> nn.Linear:
     return made
 
 
-def network(head: str, precision: str, quick: bool) -> tuple[nn.Linear, nn.Linear, Reasoning | Filtering]:
-    local, overall, evaluate = layer(20, 16, 0), layer(20, 16, 1), layer(16, 1, 2)
+def network(head: str, precision: str, quick: bool) -> tuple[VectorLayers, Reasoning | Filtering]:
+    layers, evaluate = VectorLayers(layer(20, 16, 0), layer(20, 16, 1)), layer(16, 1, 2)
     if head == "sgr":
         steps = [(layer(16, 16, 3 * k + 3), layer(16, 16, 3 * k + 4), layer(16, 16, 3 * k + 5)) for k in range(3)]
-        return local, overall, Reasoning(steps, evaluate, precision=precision, fused=quick)
+        return layers, Reasoning(steps, evaluate, precision=precision, fused=quick)
     norm = nn.BatchNorm1d(1).requires_grad_(False).eval()
     for tensor, value in ((norm.running_mean, 0.2), (norm.running_var, 0.6), (norm.weight, 1.5), (norm.bias, -0.1)):
         assert tensor is not None
         tensor.fill_(value)
-    return local, overall, Filtering(layer(16, 1, 9), norm, evaluate)
+    return layers, Filtering(layer(16, 1, 9), norm, evaluate)
 
 
 def vectors(head: str, precision: str, quick: bool, *, mask: bool = True, budget: int = 1 << 20) -> Tensor:
@@ -197,7 +198,7 @@ def vectors(head: str, precision: str, quick: bool, *, mask: bool = True, budget
     texts = packed(LENGTHS[:5], 20)
     sides = Pictures(regions, real if mask else None, regions[:, 0]), Captions(texts, texts.words[texts.offsets[:-1]])
     parts = network(head, precision, quick)
-    return reasoning.vector_scores(*sides, *parts, precision=precision, budget=budget, fused=quick)
+    return vector_scores.vector_scores(*sides, *parts, precision=precision, budget=budget, fused=quick)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf"])
@@ -217,7 +218,11 @@ def test_plain_similarity_vectors_score_as_the_loop_over_captions(head: str) -> 
     slow = CaptionLoop(similarity, head)(
         Embedding(regions, None, {"global": regions[:, :1]}), Embedding(words, mask, {"global": whole[:, None]})
     )
-    sides = (Pictures(regions, None, regions[:, 0]), Captions(texts, whole), similarity.local, similarity.whole)
+    sides = (
+        Pictures(regions, None, regions[:, 0]),
+        Captions(texts, whole),
+        VectorLayers(similarity.local, similarity.whole),
+    )
     if head == "sgr":
         steps = [(step.query, step.key, step.out) for step in similarity.head.steps]
         quick = kernels.sgr_scores(*sides, steps, similarity.judge)
@@ -249,15 +254,15 @@ def test_a_graph_step_keeps_pairs_apart(interpreted: None) -> None:
     nodes = torch.randn(11, 6, 16, generator=draw)  # 60 of a tile's 64 rows at a time: pairs never straddle tiles
     weights = [torch.randn(16, 16, generator=draw) / 4, torch.randn(16, generator=draw)]
     step = (*weights, *weights)
-    before = reasoning.reason(nodes, *step)
-    assert_close(before, reasoning.reason_plain(nodes, *step), atol=1e-5, rtol=1e-4)
+    before = vector_scores.reason(nodes, *step)
+    assert_close(before, vector_scores.reason_plain(nodes, *step), atol=1e-5, rtol=1e-4)
     nodes[4] += 1
-    after = reasoning.reason(nodes, *step)
+    after = vector_scores.reason(nodes, *step)
     same = [bool((before[k] == after[k]).all()) for k in range(11)]
     assert same == [k != 4 for k in range(11)]
 
 
-# ---- trust -----------------------------------------------------------------------------------------------------------
+# ---- self-check ------------------------------------------------------------------------------------------------------
 
 
 def test_tensors_on_the_cpu_are_scored_without_kernels() -> None:
@@ -270,11 +275,11 @@ class OnGpu:
 
 
 def test_kernels_run_only_where_nothing_learns_and_nobody_switched_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "trusted", lambda family, device: True)
+    monkeypatch.setattr(self_check, "passes", lambda family, device: True)
     assert not kernels.usable(OnGpu())  # type: ignore[arg-type]
     with torch.inference_mode():
         assert kernels.usable(OnGpu())  # type: ignore[arg-type]
-        monkeypatch.setenv(trust.SWITCH, "0")
+        monkeypatch.setenv(self_check.SWITCH, "0")
         assert not kernels.usable(OnGpu())  # type: ignore[arg-type]
 
 
@@ -282,7 +287,9 @@ def test_kernels_run_only_where_nothing_learns_and_nobody_switched_them_off(monk
 def forced(interpreted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are used as on a GPU, TF32 and half precision allowed."""
     for module in (kernels, kernels.scores):  # type: ignore[attr-defined]
-        monkeypatch.setattr(module, "usable", lambda *tensors, family="attended": os.environ.get(trust.SWITCH) != "0")
+        monkeypatch.setattr(
+            module, "usable", lambda *tensors, family="attended": os.environ.get(self_check.SWITCH) != "0"
+        )
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: None)
 
@@ -301,7 +308,7 @@ def test_methods_score_by_kernels_what_they_score_without(
     images, texts = speed.sides(2, 4, 32, torch.device("cpu"))
     with torch.inference_mode():
         quick = similarity(images, texts)
-        monkeypatch.setenv(trust.SWITCH, "0")
+        monkeypatch.setenv(self_check.SWITCH, "0")
         slow = similarity(images, texts)
     assert not torch.equal(quick, slow)  # else the kernels were not asked
     assert_close(quick, slow, atol=1e-3 if name in ("sgr", "saf") else 1e-5, rtol=0)
@@ -310,8 +317,8 @@ def test_methods_score_by_kernels_what_they_score_without(
 @triton_there
 def test_the_self_check_passes_on_the_interpreter(interpreted: None) -> None:
     with torch.inference_mode():
-        assert trust.check_attended(torch.device("cpu")) < 1e-5
-        assert trust.check_vectors(torch.device("cpu")) < trust.NEAR
+        assert self_check.check_attended(torch.device("cpu")) < 1e-5
+        assert self_check.check_vectors(torch.device("cpu")) < self_check.NEAR
 
 
 def wrong(device: torch.device) -> float:
@@ -327,15 +334,15 @@ def test_a_kernel_that_fails_its_check_is_left_alone_with_one_line(
     check: object, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(trust, "say", lines.append)
-    monkeypatch.setattr(trust, "check_attended", check or (lambda device: 1e-5))
-    monkeypatch.setattr(trust.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(self_check, "say", lines.append)
+    monkeypatch.setattr(self_check, "check_attended", check or (lambda device: 1e-5))
+    monkeypatch.setattr(self_check.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.inference_mode())
-    monkeypatch.setattr(trust, "FAILED", set())
-    trust.trusted.cache_clear()
-    assert [trust.trusted("attended", 0) for _ in range(3)] == [check is None] * 3
-    trust.trusted.cache_clear()
+    monkeypatch.setattr(self_check, "FAILED", set())
+    self_check.passes.cache_clear()
+    assert [self_check.passes("attended", 0) for _ in range(3)] == [check is None] * 3
+    self_check.passes.cache_clear()
     assert len(lines) == bool(said) and all(said in line for line in lines)
 
 
@@ -346,15 +353,15 @@ def test_a_kernel_that_fails_at_full_size_is_left_alone_and_the_scores_come_all_
         raise RuntimeError("out of resource: shared memory")
 
     lines: list[str] = []
-    monkeypatch.setattr(trust, "say", lines.append)
-    monkeypatch.setattr(trust, "FAILED", set())
-    monkeypatch.setattr(fused, "attended_scores", too_large)
-    monkeypatch.setattr(kernels.scores, "usable", lambda *tensors: "attended" not in trust.FAILED)  # type: ignore[attr-defined]
+    monkeypatch.setattr(self_check, "say", lines.append)
+    monkeypatch.setattr(self_check, "FAILED", set())
+    monkeypatch.setattr(gpu_attention, "attended_scores", too_large)
+    monkeypatch.setattr(kernels.scores, "usable", lambda *tensors: "attended" not in self_check.FAILED)  # type: ignore[attr-defined]
     regions, _ = pictures(2, 5, 8)
     texts = packed(LENGTHS[:3], 8)
     for _ in range(2):
-        scores = kernels.attended_scores(regions, None, texts.words, texts.offsets, temperature=9.0)
-        assert_close(scores, plain.attended_scores(regions, None, texts.words, texts.offsets, temperature=9.0))
+        scores = kernels.attended_scores(regions, None, texts, How(temperature=9.0))
+        assert_close(scores, reference.attended_scores(regions, None, texts, How(temperature=9.0)))
     assert len(lines) == 1 and "do not run" in lines[0]
 
 
@@ -363,8 +370,8 @@ import sys
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 import triton
-from matchlight.scoring.kernels import attended, vectors
-from matchlight.scoring.kernels.reasoning import SHORT
+from matchlight.scoring.kernels import triton_attention, triton_vectors
+from matchlight.scoring.kernels.vector_scores import SHORT
 
 pointers = {"s": "*fp32", "gram": "*fp32", "real": "*i8", "size": "*fp32", "captions": "*i32", "starts": "*i32",
     "counts": "*i32", "scale": "*fp32", "bias": "*fp32", "shift": "*fp32", "temperature": "fp32", "lse": "fp32"}
@@ -373,12 +380,13 @@ tile = {"R": 36, "RP": 64, "L": 16, "NORM": "clipped_l2norm", "MASKED": False, "
 cosine = {"AGGREGATE": "lse", "GATE": "prob"}
 rows, chunk, warps, stages = SHORT
 cases = [
-    (attended.words_look, {**tile, **cosine, "C": 4}, "*fp32", 8, 3),
-    (attended.regions_look, {**tile, **cosine, "P": 4}, "*fp32", 8, 3),
-    (vectors.attend, {**tile, "C": 4}, "*fp32", 8, 3),
-    (vectors.compare, {"R": 36, "RP": 64, "D": 1024, "S": 256, "SP": 256, "M": rows, "B": chunk, "DOT": "tf32x3"},
+    (triton_attention.words_look, {**tile, **cosine, "C": 4}, "*fp32", 8, 3),
+    (triton_attention.regions_look, {**tile, **cosine, "P": 4}, "*fp32", 8, 3),
+    (triton_vectors.attend, {**tile, "C": 4}, "*fp32", 8, 3),
+    (triton_vectors.compare,
+     {"R": 36, "RP": 64, "D": 1024, "S": 256, "SP": 256, "M": rows, "B": chunk, "DOT": "tf32x3"},
      "*fp16", warps, stages),
-    (vectors.reason, {"S": 256, "M": rows, "B": chunk, "DOT": "tf32x3"}, "*fp16", warps, 2),
+    (triton_vectors.reason, {"S": 256, "M": rows, "B": chunk, "DOT": "tf32x3"}, "*fp16", warps, 2),
 ]
 for kernel, fixed, out, warps, stages in cases:
     kinds = {**pointers, **halves, "out": out}

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from matchlight.scoring.kernels.fused import half
-from matchlight.scoring.kernels.reasoning import reason, reason_plain
+from matchlight.scoring.kernels.gpu_attention import half
+from matchlight.scoring.kernels.vector_scores import reason, reason_plain
 
 Step = tuple[nn.Linear, nn.Linear, nn.Linear]  # query, key, output
 

@@ -1,8 +1,9 @@
 """The pass behind the product on a CPU, compiled by numba: products of one group of queries in, one score a pair out.
 
-Queries stand side by side as *lanes*: column q * lanes + k of the products is member q of query k. Whatever is summed,
-over a query's members, over a context's members or with the Gram matrix, is then summed down columns, so every inner
-loop runs over neighbours and fills a vector register, and what belongs to one context stays in the nearest caches.
+Queries stand side by side: column q * queries + k of the products is member q of query k, `queries` being how many
+there are. Whatever is summed, over a query's members, over a context's members or with the Gram matrix, is then summed
+down columns, so every inner loop runs over neighbours and fills a vector register, and what belongs to one context
+stays in the nearest caches.
 All is float32; sums may be reordered, but numbers are not taken to be finite.
 """
 
@@ -10,7 +11,7 @@ All is float32; sums may be reordered, but numbers are not taken to be finite.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -22,15 +23,10 @@ FAR = F(-10000)  # below every cosine
 MEAN, SUM, MAX, LSE = range(4)
 NONE, EQUAL, PROB = range(3)
 STEP = 4  # rows of a Gram matrix are gone through in fours, with zeros behind the last
-FAST: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
-}
+fast = partial(njit, nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
 
 
-@njit(inline="always", **FAST)
+@fast(inline="always")
 def power_of_two(x):
     """2^x to 1e-7: the whole part goes into the exponent's bits, a polynomial does the rest."""
     x = x if x > LOWEST else LOWEST
@@ -45,32 +41,32 @@ def power_of_two(x):
     return p * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@njit(**FAST)
-def scale(s, lanes, temperature, slope, unit, out):
-    """out (members, lanes): what makes an exponent of 2 of a clipped product, by the norm over a query's members."""
+@fast()
+def scale(s, queries, temperature, slope, unit, out):
+    """out (members, queries): what makes an exponent of 2 of a clipped product, by the norm over a query's members."""
     for m in range(len(s)):
         norm = out[m]
         norm[:] = 0
-        for q in range(s.shape[1] // lanes):
-            row = s[m, q * lanes : (q + 1) * lanes]
-            for k in range(lanes):
+        for q in range(s.shape[1] // queries):
+            row = s[m, q * queries : (q + 1) * queries]
+            for k in range(queries):
                 x = row[k] if row[k] > 0 else slope * row[k]
                 norm[k] += x * x
-        for k in range(lanes):
+        for k in range(queries):
             norm[k] = temperature * LOG2E / (np.sqrt(norm[k]) + EPS if unit else F(1))
 
 
-@njit(**FAST)
-def weigh(s, lanes, slope, scales, bounded, top, out):
+@fast()
+def weigh(s, queries, slope, scales, bounded, top, out):
     """out (members, columns): attention, in any positive scale; top: each column's largest exponent, unless bounded."""
     top[:] = 0 if bounded else -np.inf
     for turn in range(int(bounded), 2):  # first the largest exponents, then the powers
         for m in range(len(s)):
             factor = scales[m]
-            for q in range(s.shape[1] // lanes):
-                part = slice(q * lanes, (q + 1) * lanes)
+            for q in range(s.shape[1] // queries):
+                part = slice(q * queries, (q + 1) * queries)
                 row, weight, high = s[m, part], out[m, part], top[part]
-                for k in range(lanes):
+                for k in range(queries):
                     x = (row[k] if row[k] > 0 else slope * row[k]) * factor[k]
                     if turn == 0:
                         high[k] = x if x > high[k] else high[k]
@@ -78,7 +74,7 @@ def weigh(s, lanes, slope, scales, bounded, top, out):
                         weight[k] = power_of_two(x - high[k])
 
 
-@njit(**FAST)
+@fast()
 def focus(weights, gate, total, mean):
     """BFAN's gate: a weight no larger than the mean of its column (PROB: the mean weighted by roots) becomes 0."""
     total[:] = 0
@@ -95,9 +91,9 @@ def focus(weights, gate, total, mean):
             a[c] = a[c] if total[c] * a[c] > mean[c] else F(0)
 
 
-@njit(**FAST)
+@fast()
 def agree(s, weights, gram, seen, dot, square):
-    """dot = sum a s and square = a G a of every column; `gram` is folded (`lanes.folded`), `seen` one row of space."""
+    """dot = sum a s and square = a G a of every column; `gram` as `cpu_attention.folded`, `seen` one row of space."""
     dot[:] = 0
     square[:] = 0
     for m in range(len(s)):
@@ -114,15 +110,15 @@ def agree(s, weights, gram, seen, dot, square):
             dot[c] += a[c] * row[c]
 
 
-@njit(**FAST)
+@fast()
 def join(dot, square, size, real, aggregate, sharp, out):
-    """out (lanes,): one number from the cosines of each query's real members."""
-    lanes = len(out)
-    count = np.zeros(lanes, np.float32)
+    """out (queries,): one number from the cosines of each query's real members."""
+    queries = len(out)
+    count = np.zeros(queries, np.float32)
     out[:] = FAR if aggregate == MAX else F(0)
-    for q in range(len(dot) // lanes):
-        for k in range(lanes):
-            c = q * lanes + k
+    for q in range(len(dot) // queries):
+        for k in range(queries):
+            c = q * queries + k
             norm = np.sqrt(F(0) if square[c] < 0 else square[c]) * size[c]
             x = F(0) if norm <= EPS else dot[c] / norm  # what is no number stays none
             if aggregate == MAX:
@@ -130,23 +126,23 @@ def join(dot, square, size, real, aggregate, sharp, out):
             else:
                 out[k] += real[c] * (power_of_two(sharp * LOG2E * (x - F(1))) if aggregate == LSE else x)
             count[k] += real[c]
-    for k in range(lanes):
+    for k in range(queries):
         if aggregate == MEAN:
             out[k] /= max(count[k], F(1))
         elif aggregate == LSE:
             out[k] = np.log(out[k]) / sharp + F(1) if count[k] > 0 else FAR
 
 
-@njit(**FAST)
+@fast()
 def score(s, offsets, grams, size, real, temperature, slope, unit, bounded, gate, aggregate, sharp, out):
-    """out (contexts, lanes) from the products s of their members, rows offsets[n] to offsets[n + 1], with one group."""
-    lanes, columns, most = out.shape[1], s.shape[1], grams.shape[1]
-    scales, weights = np.empty((most, lanes), np.float32), np.zeros((most, columns), np.float32)
+    """out (contexts, queries) from the products s of one group with members, rows offsets[n] to offsets[n + 1]."""
+    queries, columns, most = out.shape[1], s.shape[1], grams.shape[1]
+    scales, weights = np.empty((most, queries), np.float32), np.zeros((most, columns), np.float32)
     dot, square, seen = np.empty(columns, np.float32), np.empty(columns, np.float32), np.empty(columns, np.float32)
     for n in range(len(out)):
         tile = s[offsets[n] : offsets[n + 1]]
-        scale(tile, lanes, temperature, slope, unit, scales)
-        weigh(tile, lanes, slope, scales, bounded, seen, weights)
+        scale(tile, queries, temperature, slope, unit, scales)
+        weigh(tile, queries, slope, scales, bounded, seen, weights)
         if gate != NONE:
             focus(weights[: len(tile)], gate, dot, square)
         weights[len(tile) :] = 0

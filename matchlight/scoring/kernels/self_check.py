@@ -1,4 +1,4 @@
-"""When a kernel may be used: Triton is there, the GPU is new enough, and a small random case comes out right.
+"""The self-check before a kernel is used: Triton is there, the GPU is new enough, a small random case comes out right.
 
 On a CPU: numba is there, and there is enough to do. The case is scored once in a process and a device, when a kernel is
 first wanted. If the kernel does not compile or differs from plain PyTorch, one line says so and scoring goes on without
@@ -17,16 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.console import say
-from matchlight.scoring.kernels import fused, lanes, plain, reasoning
+from matchlight.scoring.kernels import cpu_attention, gpu_attention, reference, vector_scores
 from matchlight.scoring.kernels.heads import Reasoning
 from matchlight.scoring.kernels.packed import Packed
-from matchlight.scoring.kernels.reasoning import Captions, Pictures
+from matchlight.scoring.kernels.reference import AttentionSettings
+from matchlight.scoring.kernels.vector_scores import Captions, Pictures, VectorLayers
 
 SWITCH = "MATCHLIGHT_KERNELS"
 CAPABILITY = (8, 0)  # the oldest GPU with TF32 and bf16 matrix units
 FAILED: set[str] = set()
 LEAST = 1 << 26  # products below which a CPU is done before numba is loaded (a second)
-NEAR = 1e-3  # how far a kernel may be from plain PyTorch before it is not trusted
+NEAR = 1e-3  # how far a kernel may be from plain PyTorch before it fails its self-check
 
 
 def usable(*tensors: Tensor, family: str = "attended") -> bool:
@@ -35,18 +36,18 @@ def usable(*tensors: Tensor, family: str = "attended") -> bool:
         return False
     if not all(tensor.device.type == "cuda" for tensor in tensors):
         return family == "attended" and usable_on_cpu(*tensors)
-    return family not in FAILED and trusted(family, tensors[0].device.index or 0)
+    return family not in FAILED and passes(family, tensors[0].device.index or 0)
 
 
 def usable_on_cpu(*tensors: Tensor) -> bool:
-    """Whether numba's pass may score these sets: single precision, on a CPU, lanes full, and many products to make."""
+    """Whether numba's pass may score these sets: float32, on a CPU, enough queries, and many products to make."""
     if torch.is_grad_enabled() or os.environ.get(SWITCH, "1") == "0" or "compiled" in FAILED:
         return False
     if not all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors):
         return False
-    loaded = numba_trusted.cache_info().currsize > 0
+    loaded = numba_passes.cache_info().currsize > 0
     enough = loaded or math.prod(math.prod(tensor.shape[:-1]) for tensor in tensors) >= LEAST
-    return enough and min(map(len, tensors)) >= lanes.LANES and numba_trusted()
+    return enough and min(map(len, tensors)) >= cpu_attention.QUERIES and numba_passes()
 
 
 def give_up(family: str, error: Exception) -> None:
@@ -56,7 +57,7 @@ def give_up(family: str, error: Exception) -> None:
 
 
 @cache
-def trusted(family: str, device: int) -> bool:
+def passes(family: str, device: int) -> bool:
     """Whether Triton is here, the GPU is new enough, and a small random case comes out right; looked at once."""
     if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(device) < CAPABILITY:
         return False
@@ -70,11 +71,11 @@ def trusted(family: str, device: int) -> bool:
 
 
 @cache
-def numba_trusted() -> bool:
+def numba_passes() -> bool:
     """Whether numba is here and a small random case comes out right; looked at once."""
     if importlib.util.find_spec("numba") is None:
         return False
-    return _comes_out_right("compiled", lambda: check_attended(torch.device("cpu"), lanes.attended_scores))
+    return _comes_out_right("compiled", lambda: check_attended(torch.device("cpu"), cpu_attention.attended_scores))
 
 
 def _comes_out_right(family: str, check: Callable[[], float]) -> bool:
@@ -104,13 +105,13 @@ def small_case(device: torch.device, *, dim: int = 64) -> tuple[Tensor, Tensor, 
     return regions.to(device), mask.to(device), Packed(words.to(device), offsets)
 
 
-def check_attended(device: torch.device, score: Callable[..., Tensor] = fused.attended_scores) -> float:
+def check_attended(device: torch.device, score: Callable[..., Tensor] = gpu_attention.attended_scores) -> float:
     """The largest difference of these scores from plain ones, both directions, on a small case."""
     regions, mask, texts = small_case(device)
-    given, off = (regions, mask, texts.words, texts.offsets), []
+    off = []
     for direction in ("t2i", "i2t"):
-        quick = score(*given, direction=direction, temperature=9.0)
-        off.append((quick - plain.attended_scores(*given, direction=direction, temperature=9.0)).abs().max())
+        given = (regions, mask, texts, AttentionSettings(temperature=9.0, direction=direction))
+        off.append((score(*given) - reference.attended_scores(*given)).abs().max())
     return float(torch.stack(off).max())
 
 
@@ -125,12 +126,12 @@ def check_vectors(device: torch.device) -> float:
         made.bias.fill_(0.05)
         return made
 
-    local, overall, evaluate = layer(64), layer(64), layer(1)
+    layers, evaluate = VectorLayers(layer(64), layer(64)), layer(1)
     steps = [(layer(64), layer(64), layer(64)) for _ in range(2)]  # the first is the kernel's, the last is one node's
     whole = (regions[:, 0], texts.words[texts.offsets[:-1].to(device)])
     sides = (Pictures(regions, mask, whole[0]), Captions(texts, whole[1]))
     out = []
     for quick, precision in ((True, "fp16"), (False, "fp32")):
         head = Reasoning(steps, evaluate, precision=precision, fused=quick)
-        out.append(reasoning.vector_scores(*sides, local, overall, head, precision=precision, fused=quick))
+        out.append(vector_scores.vector_scores(*sides, layers, head, precision=precision, fused=quick))
     return float((out[0] - out[1]).abs().max())

@@ -1,4 +1,4 @@
-"""Scores by the kernels of `attended`: products a block at a time, then one launch a bucket of caption lengths."""
+"""Scores by the kernels of `triton_attention`: a block of products, then one launch a bucket of caption lengths."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
-from matchlight.scoring.kernels.plain import check
 from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan, product
+from matchlight.scoring.kernels.reference import AttentionSettings
 
 ROWS, WARPS = 64, 4  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
 BUDGET = 2 << 30
@@ -68,76 +68,61 @@ def _word_grams(part: Packed, inside: Tensor, length: int, at_once: int = 1024) 
 def attended_scores(
     regions: Tensor,
     region_mask: Tensor | None,
-    words: Tensor,
-    offsets: Tensor,
+    texts: Packed,
+    settings: AttentionSettings,
     *,
-    direction: str = "t2i",
-    temperature: float,
-    norm: str = "clipped_l2norm",
-    aggregate: str = "mean",
-    lse: float = 6.0,
-    gate: str = "none",
     precision: str = "tf32",
     budget: int = BUDGET,
 ) -> Tensor:
     """(I, T) float32 scores; `kernels.attended_scores` says what the arguments are."""
-    check(direction=direction, norm=norm, aggregate=aggregate, gate=gate)
     count, size = regions.shape[:2]
-    texts = Packed(words, offsets)
-    left, right = as_operand(words, precision), as_operand(regions.flatten(0, 1), precision)
+    left, right = as_operand(texts.words, precision), as_operand(regions.flatten(0, 1), precision)
     out = torch.empty(count, len(texts), device=regions.device, dtype=torch.float32)
-    sides = _Sides(regions, region_mask, words, direction)
-    options = {"NORM": norm, "AGGREGATE": aggregate, "GATE": gate, "DOT": "tf32x3" if precision == "fp32" else "tf32"}
+    launches = _Launches(regions, region_mask, texts.words, settings, dot="tf32x3" if precision == "fp32" else "tf32")
     for first, last, tall in plan(texts, pictures=count, regions=size, budget=budget):
-        block = dealt(texts.block(first, last), direction)
-        begin, end = int(offsets[first]), int(offsets[last])
+        block = dealt(texts.block(first, last), settings.direction)
+        begin, end = int(texts.offsets[first]), int(texts.offsets[last])
         for i in range(0, count, tall):
             s = product(left[begin:end], right[i * size : (i + tall) * size], precision)
-            sides.launch(s, i, begin, block, out[i : i + tall, first:last], temperature, lse, options)
+            launches.launch(s, i, begin, block, out[i : i + tall, first:last])
             del s  # the next block takes its place
     return out
 
 
-class _Sides:
+class _Launches:
     """What every launch of one call shares: Gram matrices, lengths of the vectors that ask, which regions are real."""
 
-    def __init__(self, regions: Tensor, mask: Tensor | None, words: Tensor, direction: str):
-        self.direction = direction
+    def __init__(self, regions: Tensor, mask: Tensor | None, words: Tensor, settings: AttentionSettings, *, dot: str):
+        self.direction = direction = settings.direction
+        self.numbers = (settings.temperature, settings.lse)
+        self.options = {"NORM": settings.norm, "AGGREGATE": settings.aggregate, "GATE": settings.gate, "DOT": dot}
         self.regions = regions.shape[1]
         self.gram = grams(regions) if direction == "t2i" else regions
         self.real = None if mask is None else mask.to(torch.int8).contiguous()
         asking = words if direction == "t2i" else regions.flatten(0, 1)
         self.size = torch.linalg.vector_norm(asking.float(), dim=-1)
 
-    def launch(
-        self,
-        s: Tensor,
-        picture: int,
-        word: int,
-        block: Block,
-        out: Tensor,
-        temperature: float,
-        lse: float,
-        options: dict[str, str],
-    ) -> None:
+    def launch(self, s: Tensor, picture: int, word: int, block: Block, out: Tensor) -> None:
         """Score the pictures and captions of one block of products into `out`, a window of the whole matrix."""
-        from matchlight.scoring.kernels import attended
+        from matchlight.scoring.kernels import triton_attention
 
         size, tall = self.regions, len(out)
         wide = power(size)
         mask = None if self.real is None else self.real[picture : picture + tall]
-        common = {"R": size, "RP": wide, "MASKED": mask is not None, "num_warps": WARPS, **options}
+        common = {"R": size, "RP": wide, "MASKED": mask is not None, "num_warps": WARPS, **self.options}
         lengths = self.size[word:] if self.direction == "t2i" else self.size[picture * size :]
         for bucket in block.buckets:
             many, inside = max(1, ROWS // bucket.length), len(bucket.captions)
             shared = (s if mask is None else mask, lengths, bucket.captions, block.starts, block.counts, out)
-            numbers = (s.stride(0), out.stride(0), temperature, lse)
+            numbers = (s.stride(0), out.stride(0), *self.numbers)
             if bucket.gram is None:
                 grid, gram = (tall, -(-inside // many)), self.gram[picture : picture + tall]
-                attended.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
+                triton_attention.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
             else:
                 grid = (-(-tall // many), inside)
-                attended.regions_look[grid](s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common)
+                triton_attention.regions_look[grid](
+                    s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common
+                )
 
 
 def half(precision: str) -> torch.dtype:

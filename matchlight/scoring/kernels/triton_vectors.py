@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from matchlight.scoring.kernels.attended import _lengths, _regions_real, _softmax, word_attention
+from matchlight.scoring.kernels.triton_attention import _lengths, _regions_real, _softmax, word_attention
 
 
 # Numbers that change from block to block are not worth a compilation each.

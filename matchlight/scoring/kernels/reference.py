@@ -7,6 +7,8 @@ saw. The attended vector c = sum a v is never formed: c . w = sum a s, and |c|^2
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,13 +22,23 @@ TINY = 1e-8
 NEVER = -1e30  # finite, so that a set of nothing but padding gives 0 and not NaN
 
 
-def check(*, direction: str, norm: str, aggregate: str, gate: str) -> None:
-    """One clear line for a word that is none of an option's choices."""
-    known = {"direction": ("t2i", "i2t"), "norm": NORMS, "aggregate": AGGREGATES, "gate": GATES}
-    given = {"direction": direction, "norm": norm, "aggregate": aggregate, "gate": gate}
-    for name, value in given.items():
-        if value not in known[name]:
-            raise ValueError(f"{name} is {' or '.join(known[name])}, not {value!r}")
+@dataclass(frozen=True)
+class AttentionSettings:
+    """How attended scores are computed; a word that is none of a setting's choices is refused."""
+
+    temperature: float
+    direction: str = "t2i"  # "t2i": words look at regions; "i2t": regions at words
+    norm: str = "clipped_l2norm"  # of the products, along the queries: see NORMS
+    aggregate: str = "mean"  # of a query's cosines: see AGGREGATES
+    lse: float = 6.0  # how sharp the aggregate "lse" is
+    gate: str = "none"  # BFAN's: see GATES
+
+    def __post_init__(self) -> None:
+        known = {"direction": ("t2i", "i2t"), "norm": NORMS, "aggregate": AGGREGATES, "gate": GATES}
+        for name, choices in known.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} is {' or '.join(choices)}, not {value!r}")
 
 
 def attention(s: Tensor, context: Tensor, *, temperature: float, norm: str, gate: str = "none") -> Tensor:
@@ -69,57 +81,38 @@ def cosines(s: Tensor, a: Tensor, gram: Tensor, size: Tensor) -> Tensor:
 def attended_scores(
     regions: Tensor,
     region_mask: Tensor | None,
-    words: Tensor,
-    offsets: Tensor,
+    texts: Packed,
+    settings: AttentionSettings,
     *,
-    direction: str = "t2i",
-    temperature: float,
-    norm: str = "clipped_l2norm",
-    aggregate: str = "mean",
-    lse: float = 6.0,
-    gate: str = "none",
     precision: str = "fp32",
     budget: int = 256 << 20,
 ) -> Tensor:
     """(I, T) float32 scores; the arguments of `kernels.attended_scores`, of which `precision` changes nothing here."""
-    check(direction=direction, norm=norm, aggregate=aggregate, gate=gate)
-    texts = Packed(words.float(), offsets)
+    texts = Packed(texts.words.float(), texts.offsets)
     regions = regions.float()
     real = regions.new_ones(regions.shape[:2], dtype=torch.bool) if region_mask is None else region_mask
     out = regions.new_empty(len(regions), len(texts))
     cost = 24 * regions.shape[1]  # bytes a picture's regions and one word need: a handful of tensors at once
     tall = max(1, min(len(regions), 64))
-    for first, last in blocks(offsets, words=max(1, budget // (cost * tall))):
+    for first, last in blocks(texts.offsets, words=max(1, budget // (cost * tall))):
         part, mask = texts.block(first, last).padded()
         for i in range(0, len(regions), tall):
-            sets = (regions[i : i + tall], real[i : i + tall], part, mask)
-            out[i : i + tall, first:last] = _block(
-                *sets, direction=direction, temperature=temperature, norm=norm, aggregate=aggregate, lse=lse, gate=gate
-            )
+            some = slice(i, i + tall)
+            out[some, first:last] = _block(regions[some], real[some], part, mask, settings)
     return out
 
 
 def _block(
-    regions: Tensor,
-    region_real: Tensor,
-    words: Tensor,
-    word_real: Tensor,
-    *,
-    direction: str,
-    temperature: float,
-    norm: str,
-    aggregate: str,
-    lse: float,
-    gate: str,
+    regions: Tensor, region_real: Tensor, words: Tensor, word_real: Tensor, settings: AttentionSettings
 ) -> Tensor:
     """(I, T): words look at regions (t2i), or regions at words (i2t)."""
     s = torch.einsum("ird,twd->itrw", regions * region_real[..., None], words)
-    if direction == "t2i":
+    if settings.direction == "t2i":
         s, seen, seen_real = s.transpose(2, 3), regions[:, None], region_real[:, None]
         asking, asking_real = words[None], word_real[None]
     else:
         seen, seen_real = words[None], word_real[None]
         asking, asking_real = regions[:, None], region_real[:, None]
-    a = attention(s, seen_real[..., None, :], temperature=temperature, norm=norm, gate=gate)
+    a = attention(s, seen_real[..., None, :], temperature=settings.temperature, norm=settings.norm, gate=settings.gate)
     cos = cosines(s, a, seen @ seen.transpose(-1, -2), asking.norm(dim=-1))
-    return aggregate_over(cos, asking_real.expand_as(cos), aggregate, lse)
+    return aggregate_over(cos, asking_real.expand_as(cos), settings.aggregate, settings.lse)

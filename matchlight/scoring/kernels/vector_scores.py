@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.scoring.kernels import plain
-from matchlight.scoring.kernels.fused import BUDGET, ROWS, half, power
+from matchlight.scoring.kernels import reference
+from matchlight.scoring.kernels.gpu_attention import BUDGET, ROWS, half, power
 from matchlight.scoring.kernels.packed import Packed, same_length
 from matchlight.scoring.kernels.products import as_operand, grams, product
 
@@ -43,15 +43,22 @@ class Captions:
     whole: Tensor  # (T, D)
 
 
+@dataclass(frozen=True)
+class VectorLayers:
+    """What makes similarity vectors: a layer for words, one for wholes (D -> S), and the words' attention."""
+
+    local: nn.Linear
+    overall: nn.Linear
+    temperature: float = 9.0
+    norm: str = "clipped_l2norm"
+
+
 def vector_scores(
     pictures: Pictures,
     captions: Captions,
-    local: nn.Linear,
-    overall: nn.Linear,
+    layers: VectorLayers,
     head: Head,
     *,
-    temperature: float = 9.0,
-    norm: str = "clipped_l2norm",
     precision: str = "fp16",
     budget: int = BUDGET,
     fused: bool = True,
@@ -59,12 +66,12 @@ def vector_scores(
     """(I, T) float32 scores of all pairs."""
     count = len(pictures.regions)
     out = torch.zeros(count, len(captions.texts), device=pictures.regions.device, dtype=torch.float32)
-    sides = _Prepared(pictures, captions, local, overall, precision, fused)
+    sides = _Prepared(pictures, captions, layers, precision, fused)
     for length, group in same_length(captions.texts.lengths):
         for some, tall in _blocks(group, length, sides, budget):
             words, whole = sides.captions(some, length)
             for i in range(0, count, tall):
-                nodes = sides.nodes(i, min(count, i + tall), words, whole, length, temperature, norm)
+                nodes = sides.nodes(i, min(count, i + tall), words, whole, length)
                 scores = head(nodes.flatten(0, 1)).view(nodes.shape[:2])
                 out[i : i + tall, some.to(out.device)] = scores.float()
                 del nodes  # the next block takes its place
@@ -92,9 +99,7 @@ def _widened(x: Tensor, dtype: torch.dtype, step: int) -> Tensor:
 class _Prepared:
     """Both sides and both layers in the types the products read, made once for all blocks."""
 
-    def __init__(
-        self, pictures: Pictures, captions: Captions, local: nn.Linear, overall: nn.Linear, precision: str, fused: bool
-    ):
+    def __init__(self, pictures: Pictures, captions: Captions, layers: VectorLayers, precision: str, fused: bool):
         dtype = half(precision)
         step = (SHORT if dtype != torch.float32 else LONG)[1]
         self.fused, self.precision = fused, precision
@@ -105,6 +110,8 @@ class _Prepared:
         self.products = as_operand(pictures.regions.flatten(0, 1), precision)
         self.texts = captions.texts
         self.caption_whole = _widened(captions.whole, dtype, step)
+        local, overall = layers.local, layers.overall
+        self.temperature, self.norm = layers.temperature, layers.norm
         self.local, self.local_bias = _widened(local.weight, dtype, step).T.contiguous(), local.bias.float()
         self.overall, self.overall_bias = _widened(overall.weight, dtype, step).T.contiguous(), overall.bias.float()
         self.step, self.dtype = step, dtype
@@ -115,16 +122,14 @@ class _Prepared:
         place = (self.texts.offsets[some][:, None] + torch.arange(length)[None]).flatten().to(device)
         return self.texts.words[place], self.caption_whole[some.to(device)]
 
-    def nodes(
-        self, first: int, last: int, words: Tensor, whole: Tensor, length: int, temperature: float, norm: str
-    ) -> Tensor:
+    def nodes(self, first: int, last: int, words: Tensor, whole: Tensor, length: int) -> Tensor:
         """(pictures, captions, L + 1, S) similarity vectors of one block, that of the wholes first."""
         count, many, regions = last - first, len(whole), self.regions.shape[1]
         s = product(as_operand(words, self.precision), self.products[first * regions : last * regions], self.precision)
         mask = None if self.mask is None else self.mask[first:last]
         see = attend if self.fused else attend_plain
         weights, scale = see(
-            s, self.gram[first:last], mask, length, temperature=temperature, norm=norm, dtype=self.dtype
+            s, self.gram[first:last], mask, length, temperature=self.temperature, norm=self.norm, dtype=self.dtype
         )
         del s
         out = torch.empty(count, many, length + 1, len(self.local_bias), device=words.device, dtype=self.dtype)
@@ -144,7 +149,7 @@ def attend(
     s: Tensor, gram: Tensor, mask: Tensor | None, length: int, *, temperature: float, norm: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """(W, I * R) products with captions of one length -> (I, W, R) weights and (I, W) 1 / (|c| + 1e-8)."""
-    from matchlight.scoring.kernels import vectors
+    from matchlight.scoring.kernels import triton_vectors
 
     count, regions = gram.shape[:2]
     words, captions = len(s), len(s) // length
@@ -154,7 +159,7 @@ def attend(
     scale = torch.empty(count, words, device=s.device)
     place = torch.arange(captions, device=s.device, dtype=torch.int32)
     real = s if mask is None else mask.to(torch.int8).contiguous()
-    vectors.attend[(count, -(-captions // many))](
+    triton_vectors.attend[(count, -(-captions // many))](
         s, gram, real, place, place * length, torch.full_like(place, length), weights, scale,
         captions, s.stride(0), words, temperature,
         R=regions, RP=power(regions), L=padded, C=many, NORM=norm, MASKED=mask is not None,
@@ -171,9 +176,9 @@ def attend_plain(
     cube = s.view(-1, length, count, regions).permute(2, 0, 1, 3)  # (I, K, L, R)
     real = torch.ones(count, regions, dtype=torch.bool, device=s.device) if mask is None else mask
     real = real[:, None, None]
-    a = plain.attention(cube.float() * real, real, temperature=temperature, norm=norm)
+    a = reference.attention(cube.float() * real, real, temperature=temperature, norm=norm)
     square = ((a @ gram[:, None]) * a).sum(-1).clamp(min=0)
-    return a.flatten(1, 2).to(dtype), (1 / (square.sqrt() + plain.TINY)).flatten(1, 2)
+    return a.flatten(1, 2).to(dtype), (1 / (square.sqrt() + reference.TINY)).flatten(1, 2)
 
 
 def compare(
@@ -188,13 +193,13 @@ def compare(
     length: int,
 ) -> None:
     """Similarity vectors into nodes 1 to L of `out` (I, K, L + 1, S), or into node 0 where `length` is 0."""
-    from matchlight.scoring.kernels import vectors
+    from matchlight.scoring.kernels import triton_vectors
 
     count, _, nodes, size = out.shape
     words, long = len(texts), regions.shape[2]
     rows, chunk, warps, stages = SHORT if texts.element_size() == 2 else LONG
     step, gap, first = (1, 1, 1) if length else (nodes, 0, 0)
-    vectors.compare[(-(-words // rows), count)](
+    triton_vectors.compare[(-(-words // rows), count)](
         weights, scale, regions, texts, layer, bias, out,
         words, max(1, length), out.stride(0) // size, step, gap, first,
         R=regions.shape[1], RP=power(regions.shape[1]), D=long, S=size, SP=power(size), M=rows, B=chunk,
@@ -216,7 +221,7 @@ def compare_plain(
     """The same in plain PyTorch."""
     apart = (weights @ regions) * scale[..., None].to(weights.dtype) - texts
     made = apart.square() @ layer + bias.to(layer.dtype)
-    made = made / (made.float().norm(dim=-1, keepdim=True) + plain.TINY)
+    made = made / (made.float().norm(dim=-1, keepdim=True) + reference.TINY)
     if length:
         out[:, :, 1:] = made.view(len(out), out.shape[1], length, -1)
     else:
@@ -225,14 +230,14 @@ def compare_plain(
 
 def reason(nodes: Tensor, mix: Tensor, shift: Tensor, layer: Tensor, bias: Tensor) -> Tensor:
     """(P, N, S) -> relu(softmax((X A + u) X^T) X W + b), every node seeing its own pair's; `mix`, `layer` (in, out)."""
-    from matchlight.scoring.kernels import vectors
+    from matchlight.scoring.kernels import triton_vectors
 
     many, each, size = nodes.shape
     rows, chunk, warps, stages = SHORT if nodes.element_size() == 2 else LONG
     rows = max(rows, power(each))
     span = rows // each * each
     out = torch.empty_like(nodes)
-    vectors.reason[(-(-many * each // span),)](
+    triton_vectors.reason[(-(-many * each // span),)](
         nodes, mix, shift, layer, bias, out, many * each, each, span,
         S=size, M=rows, B=min(chunk, size), DOT="tf32x3", num_warps=warps, num_stages=min(stages, 2),
     )  # fmt: skip

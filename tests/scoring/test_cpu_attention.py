@@ -17,8 +17,9 @@ from torch.testing import assert_close
 from matchlight.comparing import speed
 from matchlight.scoring import kernels
 from matchlight.scoring.all_pairs import score_all
-from matchlight.scoring.kernels import lanes, plain, trust
+from matchlight.scoring.kernels import cpu_attention, reference, self_check
 from matchlight.scoring.kernels.packed import Packed
+from matchlight.scoring.kernels.reference import AttentionSettings as How
 from tests.reference import cross_attention
 
 numba_there = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
@@ -40,20 +41,21 @@ def pictures(count: int, regions: int, dim: int) -> tuple[Tensor, Tensor]:
 
 def both(texts: Packed, regions: Tensor, mask: Tensor | None = None, **how: object) -> tuple[Tensor, Tensor]:
     """Scores by the compiled pass, and plain ones."""
-    sides, given = (regions, mask, texts.words, texts.offsets), {"temperature": 9.0, **how}
-    return lanes.attended_scores(*sides, **given), plain.attended_scores(*sides, **given)  # type: ignore[arg-type]
+    rest = {name: how.pop(name) for name in ("precision", "budget") if name in how}
+    given = (regions, mask, texts, How(**{"temperature": 9.0, **how}))  # type: ignore[arg-type]
+    return tuple(score.attended_scores(*given, **rest) for score in (cpu_attention, reference))  # type: ignore[return-value]
 
 
 def test_queries_stand_side_by_side_the_longest_first() -> None:
     words = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
-    rows, real = lanes.side_by_side(Packed(words, torch.tensor([0, 1, 4])), torch.tensor([1, 0]))
+    rows, real = cpu_attention.side_by_side(Packed(words, torch.tensor([0, 1, 4])), torch.tensor([1, 0]))
     assert rows.flatten().tolist() == [2, 1, 3, 0, 4, 0]  # members of caption 1, with those of caption 0 between them
     assert real.tolist() == [1, 1, 1, 0, 1, 0]
 
 
 def test_a_folded_gram_matrix_gives_the_same_square() -> None:
     context = Packed(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([0, 2, 3]))
-    grams = lanes.folded(context)
+    grams = cpu_attention.folded(context)
     assert grams.shape == (2, 4, 4)
     assert grams[0, :2, :2].tolist() == [[5, 0], [22, 25]] and grams[1, 0, 0] == 61
     weights = torch.tensor([2.0, 3.0, 0.0, 0.0])
@@ -63,23 +65,23 @@ def test_a_folded_gram_matrix_gives_the_same_square() -> None:
 @numba_there
 def test_a_score_worked_by_hand() -> None:
     regions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    sides = (regions, None, torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1]))
+    sides = (regions, None, Packed(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1])))
     # at temperature 0 the word sees both regions alike, at 45 degrees to it
-    assert_close(lanes.attended_scores(*sides, temperature=0.0), torch.tensor([[0.5**0.5]]))
+    assert_close(cpu_attention.attended_scores(*sides, How(temperature=0.0)), torch.tensor([[0.5**0.5]]))
     # each region sees the one word, whatever it is: cosines 1 and 0
-    assert_close(lanes.attended_scores(*sides, direction="i2t", temperature=4.0), torch.tensor([[0.5]]))
+    assert_close(cpu_attention.attended_scores(*sides, How(direction="i2t", temperature=4.0)), torch.tensor([[0.5]]))
 
 
 @numba_there
 @pytest.mark.parametrize(
-    ("direction", "norm", "aggregate"), list(itertools.product(("t2i", "i2t"), plain.NORMS, plain.AGGREGATES))
+    ("direction", "norm", "aggregate"), list(itertools.product(("t2i", "i2t"), reference.NORMS, reference.AGGREGATES))
 )
 def test_scores_are_those_of_the_loop_over_captions(direction: str, norm: str, aggregate: str) -> None:
     regions, _ = pictures(19, 6, 8)
     texts = packed(LENGTHS, 8)
     how = {"direction": direction, "norm": norm, "aggregate": aggregate, "temperature": 9.0}
     slow = cross_attention.scan(regions, texts.padded()[0], LENGTHS.tolist(), sharpness=6.0, **how)
-    quick = lanes.attended_scores(regions, None, texts.words, texts.offsets, lse=6.0, **how)  # type: ignore[arg-type]
+    quick = cpu_attention.attended_scores(regions, None, texts, How(lse=6.0, **how))  # type: ignore[arg-type]
     assert_close(quick, slow, atol=1e-5, rtol=1e-5)
 
 
@@ -90,8 +92,8 @@ def test_gates_are_those_of_the_loop_over_captions(gate: str) -> None:
     lengths = LENGTHS.clamp(min=2)  # to a word alone all regions are alike, and rounding decides about the gate
     texts = packed(lengths, 8)
     slow = cross_attention.bfan(regions, texts.padded()[0], lengths.tolist(), kind=gate, temperature=5.0)
-    sides = (regions, None, texts.words, texts.offsets)
-    ways = [lanes.attended_scores(*sides, direction=way, temperature=5.0, gate=gate) for way in ("t2i", "i2t")]
+    both = [How(direction=way, temperature=5.0, gate=gate) for way in ("t2i", "i2t")]
+    ways = [cpu_attention.attended_scores(regions, None, texts, how) for how in both]
     assert_close(ways[0] + ways[1], slow, atol=1e-5, rtol=1e-5)
 
 
@@ -165,15 +167,15 @@ def test_half_products_are_near() -> None:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The compiled pass however little there is to do; collects the directions asked of it."""
     asked: list[str] = []
-    score = lanes.attended_scores
+    score = cpu_attention.attended_scores
 
-    def noted(*sides: Tensor, direction: str, **how: object) -> Tensor:
-        asked.append(direction)
-        return score(*sides, direction=direction, **how)  # type: ignore[arg-type]
+    def noted(regions: Tensor, mask: Tensor | None, texts: Packed, how: How, **rest: object) -> Tensor:
+        asked.append(how.direction)
+        return score(regions, mask, texts, how, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trust, "LEAST", 0)
-    monkeypatch.setattr(lanes, "attended_scores", noted)
-    monkeypatch.setattr(trust, "FAILED", set())
+    monkeypatch.setattr(self_check, "LEAST", 0)
+    monkeypatch.setattr(cpu_attention, "attended_scores", noted)
+    monkeypatch.setattr(self_check, "FAILED", set())
     yield asked
 
 
@@ -187,7 +189,7 @@ def test_methods_score_with_it_what_they_score_without(
     images, texts = speed.sides(20, 40, 32, torch.device("cpu"))
     quick = score_all(matcher, images, texts)
     assert set(always) >= ways and bool(always) == bool(ways)
-    monkeypatch.setenv(trust.SWITCH, "0")
+    monkeypatch.setenv(self_check.SWITCH, "0")
     always.clear()
     slow = score_all(matcher, images, texts)
     assert not always
@@ -196,7 +198,7 @@ def test_methods_score_with_it_what_they_score_without(
 
 @numba_there
 def test_it_is_not_for_gradients_double_precision_few_queries_or_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    trust.numba_trusted.cache_clear()
+    self_check.numba_passes.cache_clear()
     small, large = torch.zeros(16, 4, 8), torch.zeros(1 << 13, 1 << 10, 1)
     with torch.inference_mode():
         assert not kernels.usable_on_cpu(small, small)  # numba is not loaded for that
@@ -205,18 +207,18 @@ def test_it_is_not_for_gradients_double_precision_few_queries_or_little_work(mon
         assert not kernels.usable_on_cpu(large.double(), small)
         assert not kernels.usable_on_cpu(large, small[:15])
         assert not kernels.usable(large, small, family="vectors")
-        monkeypatch.setenv(trust.SWITCH, "0")
+        monkeypatch.setenv(self_check.SWITCH, "0")
         assert not kernels.usable_on_cpu(large, small)
-        monkeypatch.delenv(trust.SWITCH)
+        monkeypatch.delenv(self_check.SWITCH)
     assert not kernels.usable_on_cpu(large, small)
 
 
 def test_without_numba_scores_come_from_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    trust.numba_trusted.cache_clear()
-    monkeypatch.setattr(trust.importlib.util, "find_spec", lambda name: None)
+    self_check.numba_passes.cache_clear()
+    monkeypatch.setattr(self_check.importlib.util, "find_spec", lambda name: None)
     with torch.inference_mode():
         assert not kernels.usable_on_cpu(torch.zeros(1 << 13, 1 << 10, 1), torch.zeros(16, 4, 8))
-    trust.numba_trusted.cache_clear()
+    self_check.numba_passes.cache_clear()
 
 
 def test_a_pass_that_does_not_compile_is_left_alone_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +226,13 @@ def test_a_pass_that_does_not_compile_is_left_alone_with_one_line(monkeypatch: p
         raise RuntimeError("cannot cache function")
 
     lines: list[str] = []
-    monkeypatch.setattr(trust, "say", lines.append)
-    monkeypatch.setattr(trust, "FAILED", set())
-    monkeypatch.setattr(lanes, "attended_scores", broken)
-    monkeypatch.setattr(trust.importlib.util, "find_spec", lambda name: object())
-    trust.numba_trusted.cache_clear()
+    monkeypatch.setattr(self_check, "say", lines.append)
+    monkeypatch.setattr(self_check, "FAILED", set())
+    monkeypatch.setattr(cpu_attention, "attended_scores", broken)
+    monkeypatch.setattr(self_check.importlib.util, "find_spec", lambda name: object())
+    self_check.numba_passes.cache_clear()
     sides = torch.zeros(1 << 13, 1 << 10, 1), torch.zeros(16, 4, 8)
     with torch.inference_mode():
         assert [kernels.usable_on_cpu(*sides) for _ in range(3)] == [False] * 3
-    trust.numba_trusted.cache_clear()
+    self_check.numba_passes.cache_clear()
     assert len(lines) == 1 and "do not run" in lines[0]
