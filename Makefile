@@ -7,7 +7,7 @@ READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test full check shape bench install clean help
+.PHONY: demo test full check shape docs bench install clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -31,6 +31,10 @@ check: $(READY) ## lint and types alone
 shape: ## figures of the code (Any, import cycles, layers, function lengths) against their bounds
 	@$(PYTHON) tools/shape.py
 
+docs: $(READY) ## the documentation site in site/: strict, and without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo "open site/index.html, or with its search box: $(BIN)/python -m http.server -d site"
+
 bench: $(READY) ## speed as ratios against the plain reference on this machine
 	$(BIN)/matchlight bench score
 	$(BIN)/matchlight bench train
@@ -46,5 +50,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove what make has made, the virtual environment included
-	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
