@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance.shuffle(items)
     files = list(dict.fromkeys(item.path for item in items))
     items.sort(key=lambda item: files.index(item.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws depends on its name, not on what was drawn before it."""
+    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    """What a shared fixture draws depends on its name, not on the test that asks for it first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(zlib.crc32(fixturedef.argname.encode()))
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

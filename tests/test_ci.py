@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.conftest import pytest_collection_modifyitems
 
@@ -69,3 +71,21 @@ def test_a_seed_is_an_order_of_files_and_of_tests_in_each() -> None:
         assert sorted(order) == plain
         files = [file for file, _ in order]
         assert files == sorted(files, key=files.index) and [number for _, number in order[:5]] != [0, 1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def shared() -> torch.Tensor:
+    return torch.rand(1)
+
+
+@pytest.fixture
+def own() -> torch.Tensor:
+    return torch.rand(1)
+
+
+@pytest.mark.parametrize("time", ["first", "again"])
+def test_what_is_drawn_depends_on_who_draws_alone(time: str, shared: torch.Tensor, own: torch.Tensor, request) -> None:
+    torch.manual_seed(zlib.crc32(b"shared"))
+    assert shared == torch.rand(1)
+    torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
+    assert own == torch.rand(1)

@@ -119,7 +119,7 @@ def test_an_imported_checkpoint_scores_and_loses_as_the_authors_do(parity: Path,
     assert np.abs(split_scores(run, pairs, "test") - expected["scores"]).max() < 5e-6
     batch, _, embeddings = recorded_batch(run, pairs, expected)
     for k, name in enumerate("AB"):
-        images, texts = (tuple.__getitem__(embeddings[side], k) for side in (IMAGE, TEXT))
+        images, texts = (embeddings[side].members[k] for side in (IMAGE, TEXT))
         with torch.no_grad():
             found = run.matcher.members[k].score(images, texts)
         assert_close(found, torch.from_numpy(expected[f"batch_scores_{name}"]), atol=5e-6, rtol=0)
