@@ -103,11 +103,11 @@ def test_boxes_are_parts_of_the_picture_and_found_by_its_name(drawn: Pairs) -> N
 
 
 def test_only_a_method_that_asks_for_boxes_gets_them(drawn: Pairs) -> None:
-    assert view_of({"boxes": True}, pooled=False, pairs=drawn)["boxes"] is True
-    assert "boxes" not in view_of({"boxes": False}, pooled=False, pairs=drawn)
-    assert "boxes" not in view_of({}, pooled=False, pairs=drawn)
+    assert view_of({"boxes": True}, pooled=False, pairs=drawn).boxes
+    assert not view_of({"boxes": False}, pooled=False, pairs=drawn).boxes
+    assert not view_of({}, pooled=False, pairs=drawn).boxes
     (drawn.root / boxes.FILE).unlink()
-    assert "boxes" not in view_of({"boxes": True}, pooled=False, pairs=drawn) and boxes.attach(drawn) is drawn
+    assert not view_of({"boxes": True}, pooled=False, pairs=drawn).boxes and boxes.attach(drawn) is drawn
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"image": "a"}', '{"image": "a", "size": [0, 0], "groups": [1]}'])
