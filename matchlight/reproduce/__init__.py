@@ -31,7 +31,7 @@ from matchlight.reproduce import (
     ncr_tables,
 )
 from matchlight.reproduce import sharing as semantic_sharing
-from matchlight.reproduce.work import Exhibit
+from matchlight.reproduce.work import Exhibit, Result
 from matchlight.training.recipes import nearest
 
 __all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce"]
@@ -123,6 +123,6 @@ def exhibit(name: str) -> Exhibit:
     return EXHIBITS[name]
 
 
-def reproduce(name: str, pairs: Pairs, out: str | Path, **options: Any) -> dict[str, Any]:
+def reproduce(name: str, pairs: Pairs, out: str | Path, **options: Any) -> Result:
     """Make a table or figure by name: options are seeds, quick, settings, device and the exhibit's own."""
     return exhibit(name)(pairs, out, **options)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from matchlight.methods.quintuplets import KINDS, Draw, Quintuplets
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import Arguments, MethodSetup, Result, Work
 from matchlight.training.mining import Candidates
 from matchlight.training.mining.filters import Grouped
 from matchlight.training.recipes import arguments, grounded, method
@@ -58,7 +57,7 @@ def random_lists(pairs: Pairs, rows: np.ndarray, *, depth: int) -> Candidates:
 
 
 def second_round(
-    base: str, pairs: Pairs, folder: str, *, settings: dict[str, Any], where: torch.device, precision: str
+    base: str, pairs: Pairs, folder: str, *, settings: Arguments, where: torch.device, precision: str
 ) -> Trainer:
     """The second round's network, whose step without companions is the base's own."""
     chosen = grounded(method("aoq"), {"base": base})
@@ -107,9 +106,7 @@ def medians(run: Trainer, *, steps: int) -> dict[str, float]:
     return {kind: float(np.median(times)) for kind, times in taken.items()}
 
 
-def measure(
-    base: str, pairs: Pairs, *, settings: dict[str, Any], steps: int, where: torch.device, precision: str
-) -> dict[str, Any]:
+def measure(base: str, pairs: Pairs, *, settings: Arguments, steps: int, where: torch.device, precision: str) -> Row:
     """Seconds of each kind of step and their ratio to the plain one, for one base."""
     if len(np.unique(pairs.picture[pairs.rows("train")])) < 2:
         raise BadInput(f"{pairs.root}: a second round needs two training pictures at least")
@@ -123,11 +120,11 @@ def measure(
 # ---- the exhibit -----------------------------------------------------------------------------------------------------
 
 
-def cost(work: Work) -> dict[str, Any]:
+def cost(work: Work) -> Result:
     """Seconds of a training step, plain and with companions, on this data and machine."""
     asked = work.settings.get("base")
     bases = (str(asked),) if asked else QUICK_BASES if work.quick else BASES
-    work.check([Entrant(base, "aoq", {"base": base}) for base in bases], splits=("train",))
+    work.check([MethodSetup(base, "aoq", {"base": base}) for base in bases], splits=("train",))
     where = pick_device(work.device)
     precision = pick_precision("auto", where)
     settings = {"preset": "small", **work.settings} if work.quick else work.settings
@@ -157,7 +154,7 @@ def cost(work: Work) -> dict[str, Any]:
     )
 
 
-def _draw(rows: list[Row]) -> Any:
+def _draw(rows: list[Row]) -> style.Figure:
     """Bars of the ratio to the plain step, by kind; the published ones are hatched."""
     bases = list(dict.fromkeys(row["base"] for row in rows))
     bars = [(base, [row["ratio"] for row in rows if row["base"] == base], f"{_plain(rows, base)}") for base in bases]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from matchlight.core import BadInput
 from matchlight.measuring.metrics import cross_ranks, rank_histogram
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 
@@ -25,7 +24,7 @@ QUICK = {"epochs": 3}
 MOST = 2
 
 
-def ranks(work: Work, *, run: Any = None, scores: Any = None) -> dict[str, Any]:
+def ranks(work: Work, *, run: Paths | None = None, scores: Paths | None = None) -> Result:
     """Cross-retrieval ranks of the test pairs: of one or two runs or score files, else of rounds trained here."""
     work.check_splits("test")
     owner = work.pairs.subset("test").picture
@@ -50,7 +49,7 @@ def _line(name: str, values: np.ndarray) -> Row:
     }
 
 
-def _scores(work: Work, run: Any, scores: Any) -> list[tuple[str, np.ndarray]]:
+def _scores(work: Work, run: Paths | None, scores: Paths | None) -> list[tuple[str, np.ndarray]]:
     """Score matrices by name, in the order asked for."""
     if run is not None and scores is not None:
         raise BadInput(f"{work.name} takes runs or score files, not both")
@@ -73,8 +72,8 @@ def _called(run: Run) -> str:
     return f"{run.method} on {base}" if base else run.method
 
 
-def _paths(work: Work, given: Any, what: str) -> list[Path]:
-    paths = [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+def _paths(work: Work, given: Paths, what: str) -> list[Path]:
+    paths = paths_of(given)
     if not 1 <= len(paths) <= MOST:
         raise BadInput(f"{work.name} compares one or two {what}; {len(paths)} were given")
     return paths
@@ -100,13 +99,13 @@ def _read(path: Path, shape: tuple[int, int]) -> np.ndarray:
 def _rounds(work: Work) -> list[Run]:
     """A first round of the base, then AOQ from its weights."""
     base = str(work.settings.get("base", "vse_infty" if work.quick else "vsrn"))
-    one, two = Entrant(base, base, quick=QUICK), Entrant(f"AOQ on {base}", "aoq", {"base": base}, QUICK)
+    one, two = MethodSetup(base, base, quick=QUICK), MethodSetup(f"AOQ on {base}", "aoq", {"base": base}, QUICK)
     work.check((one, two))
     first = work.train(one)
     return [first, work.train(two, start=first)]
 
 
-def _draw(rows: list[Row]) -> Any:
+def _draw(rows: list[Row]) -> style.Figure:
     names = list(dict.fromkeys(row["model"] for row in rows))
     bins = list(dict.fromkeys(row["ranks"] for row in rows))
     figure, axes = style.panels(1, 1, width=4.6, height=2.7)

@@ -7,16 +7,16 @@ mined once a seed, and every second round starts from its weights and draws from
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchlight.devices import pick_device
+from matchlight.measuring.protocols import figure
 from matchlight.methods.aoq import SPARE
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
 from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.runs.mining import mine_run
 from matchlight.training.recipes import arguments, grounded, method
@@ -34,10 +34,10 @@ RECALLS = [(way, f"r{k}") for way in ("i2t", "t2i") for k in (1, 5, 10)]
 SOURCE = "VSRN on COCO 1K, AOQ's supplement, Table 2"
 
 
-def sensitivity(work: Work) -> dict[str, Any]:
+def sensitivity(work: Work) -> Result:
     """Recalls after the second round by alpha and beta, beside the first round alone."""
     base = str(work.settings.get("base", "vse_infty" if work.quick else "vsrn"))
-    one = Entrant(base, base, quick=QUICK)
+    one = MethodSetup(base, base, quick=QUICK)
     work.check((one, _second(base, *FINAL)))
     rows: list[Row] = []
     for seed in range(work.seeds):
@@ -58,9 +58,9 @@ def sensitivity(work: Work) -> dict[str, Any]:
     )
 
 
-def _second(base: str, beta: float, alpha: float, lists: Path | None = None) -> Entrant:
+def _second(base: str, beta: float, alpha: float, lists: Path | None = None) -> MethodSetup:
     drawn = {} if lists is None else {"candidates": str(lists)}
-    return Entrant(f"{beta:g}, {alpha:g}", "aoq", {"base": base, "beta": beta, "alpha": alpha, **drawn}, QUICK)
+    return MethodSetup(f"{beta:g}, {alpha:g}", "aoq", {"base": base, "beta": beta, "alpha": alpha, **drawn}, QUICK)
 
 
 def mined(work: Work, base: str, first: Run) -> Path:
@@ -77,7 +77,7 @@ def mined(work: Work, base: str, first: Run) -> Path:
 def recalls(work: Work, run: Run) -> Row:
     """R@1, R@5, R@10 both ways and their sum, on the test split."""
     report = work.measured(run, protocol="recall")
-    return {**{f"{way} {name}": report[way][name] for way, name in RECALLS}, "rsum": report["rsum"]}
+    return {**{f"{way} {name}": figure(report, way, name) for way, name in RECALLS}, "rsum": figure(report, "rsum")}
 
 
 def _at(rows: list[Row], point: tuple[float, float] | None, what: str) -> np.ndarray:
@@ -104,7 +104,7 @@ def _printed(point: tuple[float, float]) -> Row:
     return {**_named(point), **{name: percent([value]) for name, value in shown.items()}}
 
 
-def _draw(rows: list[Row], base: str) -> Any:
+def _draw(rows: list[Row], base: str) -> style.Figure:
     """Rsum beside that of the final setting, against alpha and against beta: here and as printed."""
     figure, axes = style.panels(1, 2, height=2.6, sharey=True)
     styles = style.lines_of(["here", "printed"])

@@ -6,19 +6,19 @@ it in), and the feature of the whole is added to every element (else it is not).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from matchlight.core import IMAGE, TEXT
+from matchlight.measuring.protocols import Report, figure
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import QUICK
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
 from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Result, Work
 
 DRAWN, MIXED, PARTS = {"begin": "sampled"}, {"update": "gru"}, {"whole": False}
 VARIANTS = tuple(
-    Entrant(shown, "dive", given, QUICK)
+    MethodSetup(shown, "dive", given, QUICK)
     for shown, given in (
         ("DivE, all three changes", {}),
         ("without learned slots", DRAWN),
@@ -33,7 +33,7 @@ SOURCE = "rsum on COCO 5K, DivE"
 RECALLS = [(way, f"r{k}") for way in ("i2t", "t2i") for k in (1, 5, 10)]
 
 
-def ablation(work: Work) -> dict[str, Any]:
+def ablation(work: Work) -> Result:
     """Rsum with each change undone, and how spread the sets are then."""
     work.check(VARIANTS)
     rows: list[Row] = []
@@ -58,15 +58,15 @@ def ablation(work: Work) -> dict[str, Any]:
     )
 
 
-def measured(report: dict[str, Any]) -> Row:
+def measured(report: Report) -> Row:
     """Recalls and their sum, mAP@R where all that fits is known, and the spread within sets."""
-    found: Row = {f"{way} {name}": report[way][name] for way, name in RECALLS}
-    found["rsum"] = report["rsum"]
-    for way, known in report.get("many", {}).items():
-        found[f"{way} mAP@R"] = known["map_at_r"]
-    for side, value in report.get("spread", {}).items():
-        found[f"spread {side}"] = value
-    return found
+    line: Row = {f"{way} {name}": figure(report, way, name) for way, name in RECALLS}
+    line["rsum"] = figure(report, "rsum")
+    if "many" in report:
+        line |= {f"{way} mAP@R": figure(report, "many", way, "map_at_r") for way in ("i2t", "t2i")}
+    if "spread" in report:
+        line |= {f"spread {side}": figure(report, "spread", side) for side in (IMAGE, TEXT)}
+    return line
 
 
 def _line(rows: list[Row], name: str) -> Row:
@@ -85,7 +85,7 @@ def _of(rows: list[Row], name: str) -> list[Row]:
     return [row for row in rows if row["variant"] == name]
 
 
-def _draw(rows: list[Row], data: str) -> Any:
+def _draw(rows: list[Row], data: str) -> style.Figure:
     """Bars of rsum, here and as printed: two scales, since the data differ."""
     figure, axes = style.panels(1, 2, height=2.2, sharey=True)
     names = [one.shown for one in VARIANTS]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from matchlight.reproduce.examples import fits
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, said, thumbnail, words
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Paths, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode, encode_both
 
@@ -47,7 +46,7 @@ class Look:
     cosines: np.ndarray  # (slots,)
 
 
-def maps(work: Work, *, run: Any = None) -> dict[str, Any]:
+def maps(work: Work, *, run: Paths | None = None) -> Result:
     """Pictures of the test split, drawn at random, with what each slot took of them and said of them."""
     work.check_splits("test")
     one = asked_run(work, run)
@@ -183,7 +182,7 @@ def raster(shares: np.ndarray, boxes: Sequence[Box]) -> np.ndarray:
     return total / np.maximum(times, 1)
 
 
-def _draw(pairs: Pairs, looks: Sequence[Look]) -> Any:
+def _draw(pairs: Pairs, looks: Sequence[Look]) -> style.Figure:
     rounds, slots, _ = looks[0].shares.shape
     high = RATIO * MAP
     block = slots * (high + GAP / 2) + GAP
@@ -208,6 +207,7 @@ def _draw(pairs: Pairs, looks: Sequence[Look]) -> Any:
             _caption(page.axes(words_at, style.DOUBLE - words_at - EDGE, high), pairs, look, slot)
             page.left -= high + GAP / 2
         page.left -= GAP
+    assert drawn is not None  # there is a picture at least
     _bar(page, drawn, at, rounds * (MAP + GAP / 2) - GAP / 2, even=1 / slots)
     return page.figure
 
@@ -216,17 +216,17 @@ def _own(pairs: Pairs, place: int) -> int:
     return int(np.flatnonzero(pairs.picture == place)[0])
 
 
-def _map(axes: Any, pairs: Pairs, look: Look, t: int, slot: int, *, top: float) -> Any:
+def _map(axes: style.Axes, pairs: Pairs, look: Look, t: int, slot: int, *, top: float) -> style.Drawn:
     style.bare(axes)
     pixels = thumbnail(pairs, look.place)
     if pixels is not None:
         axes.imshow(np.asarray(pixels).mean(2), cmap="gray", vmin=0, vmax=255, extent=(0, 1, 1, 0), aspect="auto")
     found = raster(look.shares[t, slot], look.boxes)
-    how: dict[str, Any] = {"cmap": "inferno", "vmin": 0, "vmax": top, "extent": (0, 1, 1, 0), "aspect": "auto"}
+    how: style.Options = {"cmap": "inferno", "vmin": 0, "vmax": top, "extent": (0, 1, 1, 0), "aspect": "auto"}
     return axes.imshow(found, interpolation="bilinear", alpha=0.65 if pixels is not None else 1.0, **how)
 
 
-def _caption(axes: Any, pairs: Pairs, look: Look, slot: int) -> None:
+def _caption(axes: style.Axes, pairs: Pairs, look: Look, slot: int) -> None:
     axes.set_axis_off()
     row = int(look.rows[slot])
     right = fits(pairs, row, look.place)
@@ -235,7 +235,7 @@ def _caption(axes: Any, pairs: Pairs, look: Look, slot: int) -> None:
     axes.text(0.11, 0.5, text, va="center", fontsize=6.5, color=style.RIGHT if right else "black")
 
 
-def _bar(page: Page, drawn: Any, at: float, width: float, *, even: float) -> None:
+def _bar(page: Page, drawn: style.Drawn, at: float, width: float, *, even: float) -> None:
     axes = page.axes(at, width, 0.08)
     bar = page.figure.colorbar(drawn, cax=axes, orientation="horizontal")
     bar.set_label(f"share of a cell ({even:.2f} = shared out evenly)", fontsize=6.5, labelpad=1)

@@ -9,7 +9,6 @@ the papers' programs score it (a loop over captions, here on a sample, scaled) a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from matchlight.parts.sets import SmoothChamfer
 from matchlight.parts.similarities import Dot
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Result, Work
 from matchlight.runs.evaluation import products_in
 from matchlight.training.recipes import convert, nearest
 
@@ -92,7 +91,7 @@ def timed(pictures: int, lengths: Tensor, *, dim: int, slots: int, device: torch
 # ---- the exhibit -----------------------------------------------------------------------------------------------------
 
 
-def cost(work: Work) -> dict[str, Any]:
+def cost(work: Work) -> Result:
     """FLOPs and latency of scoring a split and ranking it, VSE-infinity = 1; settings are dim and slots."""
     split = next((name for name in ("val", "test") if name in work.pairs.split_names), None)
     work.check_splits(split or "test")
@@ -151,7 +150,7 @@ def _line(row: Row) -> Row:
     }
 
 
-def _draw(rows: list[Row]) -> Any:
+def _draw(rows: list[Row]) -> style.Figure:
     """Both ratios on logarithmic axes, here and as published."""
     figure, axes = style.panels(1, 2, height=2.3, sharey=True)
     names = [row["method"] for row in rows]

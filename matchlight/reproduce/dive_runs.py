@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matchlight.core import BadInput, Matcher
 from matchlight.parts.sets import SetSimilarity
 from matchlight.reproduce.ncr_runs import one_path
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Paths, Work
 from matchlight.runs.folder import Run
 
 PAPER = "Improving Cross-Modal Retrieval with Set of Diverse Embeddings (CVPR 2023)"
 QUICK = {"epochs": 3}
 TITLES = {"mil": "best pair (MIL)", "mp": "match probability (MP)", "smooth_chamfer": "smooth-Chamfer"}
-DIVE = Entrant("DivE", "dive", quick=QUICK)
+DIVE = MethodSetup("DivE", "dive", quick=QUICK)
 
 
-def asked_run(work: Work, run: Any) -> Run | None:
+def asked_run(work: Work, run: Paths | None) -> Run | None:
     """A run that is named, if one is; its items must be sets of vectors."""
     path = one_path(run, work.name)
     if path is None:

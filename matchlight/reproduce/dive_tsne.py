@@ -7,19 +7,19 @@ table gives the number for it, the mean circular variance within sets (0 = colla
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT
 from matchlight.inputs.batches import seeded
+from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import DIVE, QUICK, TITLES, asked_run
 from matchlight.reproduce.layouts import SIDES, laid_out
 from matchlight.reproduce.numbers import Row, percent
 from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Paths, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode_both
 
@@ -28,7 +28,7 @@ MARKS = {"picture": "o", "text": "^"}
 NOT_PRINTED = "the paper's map has no numbers; its circular variances are in a table that was not at hand"
 
 
-def elements(work: Work, *, run: Any = None) -> dict[str, Any]:
+def elements(work: Work, *, run: Paths | None = None) -> Result:
     """Elements of test sets in the plane, a panel a similarity, and how spread sets are."""
     work.check_splits("test")
     named = asked_run(work, run)
@@ -38,8 +38,10 @@ def elements(work: Work, *, run: Any = None) -> dict[str, Any]:
     for title, one in runs.items():
         maps[title] = points(one, work.pairs)
         report = work.measured(one, protocol="recall")
-        spread = {f"circular variance, {SIDES[side]}s": value for side, value in report["spread"].items()}
-        table.append({"similarity" if named is None else "run": title, "rsum": percent([report["rsum"]]), **spread})
+        spread = {f"circular variance, {SIDES[side]}s": figure(report, "spread", side) for side in (IMAGE, TEXT)}
+        table.append(
+            {"similarity" if named is None else "run": title, "rsum": percent([figure(report, "rsum")]), **spread}
+        )
     rows = [{"panel": title, **point} for title, some in maps.items() for point in some]
     facts = [*(run_facts(title, one) for title, one in runs.items()), "t-SNE: perplexity 30, from PCA, seed 0"]
     return work.save(rows, lambda: _draw(maps, table), table=table, facts=[*facts, NOT_PRINTED])
@@ -47,12 +49,12 @@ def elements(work: Work, *, run: Any = None) -> dict[str, Any]:
 
 def _trained(work: Work) -> dict[str, Run]:
     usual = {} if "similarity" in work.settings else {"smooth_chamfer": DIVE}  # a run that other exhibits share
-    entrants = [
-        replace(usual.get(name, Entrant("", "dive", {"similarity": name}, QUICK)), shown=title)
+    setups = [
+        replace(usual.get(name, MethodSetup("", "dive", {"similarity": name}, QUICK)), shown=title)
         for name, title in TITLES.items()
     ]
-    work.check(entrants)
-    return {one.shown: work.train(one) for one in entrants}
+    work.check(setups)
+    return {one.shown: work.train(one) for one in setups}
 
 
 def points(run: Run, pairs: Pairs, *, split: str = "test", seed: int = 0) -> list[Row]:
@@ -75,7 +77,7 @@ def points(run: Run, pairs: Pairs, *, split: str = "test", seed: int = 0) -> lis
     return [{**kind, "x": float(x), "y": float(y)} for kind, (x, y) in zip(kinds, where, strict=True)]
 
 
-def _draw(maps: dict[str, list[Row]], table: list[Row]) -> Any:
+def _draw(maps: dict[str, list[Row]], table: list[Row]) -> style.Figure:
     slots = 1 + max(point["slot"] for some in maps.values() for point in some)
     wide = style.DOUBLE / 3
     figure, axes = style.panels(1, len(maps), width=max(3.6, wide * len(maps)), height=3.0 if len(maps) > 1 else 3.9)
@@ -91,7 +93,7 @@ def _draw(maps: dict[str, list[Row]], table: list[Row]) -> Any:
     return figure
 
 
-def _scatter(panel: Any, some: list[Row], slots: int) -> None:
+def _scatter(panel: style.Axes, some: list[Row], slots: int) -> None:
     size = float(np.clip(5000 / len(some), 4, 22))
     for side, marker in MARKS.items():
         for slot in range(slots):
@@ -100,14 +102,14 @@ def _scatter(panel: Any, some: list[Row], slots: int) -> None:
                 x, y = zip(*own, strict=True)
                 hollow = side == "text"  # so that a caption's points are told from a picture's where they are dense
                 colour = style.of_class(slot, slots)
-                face = {"facecolors": "none", "edgecolors": colour} if hollow else {"color": colour}
+                face: style.Options = {"facecolors": "none", "edgecolors": colour} if hollow else {"color": colour}
                 panel.scatter(x, y, s=2 * size if hollow else size, marker=marker, linewidths=0.6, alpha=0.8, **face)
 
 
-def _legend(figure: Any, slots: int, *, across: int) -> None:
+def _legend(figure: style.Figure, slots: int, *, across: int) -> None:
     from matplotlib.lines import Line2D
 
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
+    dot: style.Options = {"linestyle": "none", "markersize": 4.5}
     faces = {"picture": style.GREY, "text": "none"}
     shapes = [
         Line2D([], [], marker=mark, color=style.GREY, markerfacecolor=faces[side], label=side, **dot)

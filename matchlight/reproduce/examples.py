@@ -6,29 +6,31 @@ A picture that belongs to the caption has a frame; so has one that the data's re
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchlight.core import TEXT
 from matchlight.inputs.batches import seeded
+from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce.ncr_runs import asked_run
 from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Paths, Result, Work
 from matchlight.runs.evaluation import split_scores
 
 SHOWN, TOP = 6, 5
 
 
-def examples(work: Work, *, run: Any = None, noise: float = 0.4) -> dict[str, Any]:
+def examples(work: Work, *, run: Paths | None = None, noise: float = 0.4) -> Result:
     """Test captions, drawn at random, with the five pictures that score best; those that fit are framed."""
     work.check_splits("test")
     loaded, _ = asked_run(work, run, noise=noise)
     scores = split_scores(loaded, work.pairs, "test")
     queries = drawn(work.pairs, scores)
     report = work.measured(loaded, protocol="recall")
-    table = [{"way": way, **{name: report[way][name] for name in ("r1", "r5", "r10")}} for way in ("i2t", "t2i")]
+    table = [
+        {"way": way, **{name: figure(report, way, name) for name in ("r1", "r5", "r10")}} for way in ("i2t", "t2i")
+    ]
     return work.save(
         as_rows(work.pairs, queries),
         lambda: draw_sheet(work.pairs, queries, across=TOP),

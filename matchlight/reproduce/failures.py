@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT
@@ -11,7 +9,7 @@ from matchlight.pairs import Pairs
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.sharing import SHARING
 from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Result, Work
 from matchlight.runs.evaluation import split_scores
 
 TOP = {IMAGE: 5, TEXT: 3}  # sentences for a picture, pictures for a sentence
@@ -19,7 +17,7 @@ ASKS = {IMAGE: "pictures, for texts", TEXT: "texts, for pictures"}
 SHOWN = 3  # queries a side
 
 
-def failures(work: Work) -> dict[str, Any]:
+def failures(work: Work) -> Result:
     """The queries that went most wrong: fewest right answers among the first, and surest of the first of them."""
     work.check((SHARING,))
     run = work.train(SHARING)

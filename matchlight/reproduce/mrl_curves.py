@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 
@@ -27,21 +26,21 @@ EPOCHS = 100  # what the paper's figure shows
 # ---- precision and recall --------------------------------------------------------------------------------------------
 
 
-def precision_recall(work: Work, *, noise: float = 0.8) -> dict[str, Any]:
+def precision_recall(work: Work, *, noise: float = 0.8) -> Result:
     """Precision where recall first reaches 5%, 10%, ... 100%, the mean over queries, by method."""
-    entrants = methods(work)
-    work.check(entrants)
+    setups = methods(work)
+    work.check(setups)
     rows: list[Row] = []
     maps: list[Row] = []
     for seed in range(work.seeds):
         broken = noisy(work.pairs, noise, seed=seed)
-        for one in entrants:
+        for one in setups:
             run = work.train(one, pairs=broken, seed=seed)
             points, found = curves_of(run, work.pairs)
             rows += [{"method": one.shown, "seed": seed, **point} for point in points]
             maps.append({"method": one.shown, "seed": seed, **found})
     chance = _chance(work.pairs)
-    names = [one.shown for one in entrants]
+    names = [one.shown for one in setups]
     return work.save(
         rows,
         lambda: _draw_precision(names, rows, maps, chance),
@@ -86,7 +85,7 @@ def _map_table(names: list[str], maps: list[Row]) -> list[Row]:
     return out
 
 
-def _draw_precision(names: list[str], rows: list[Row], maps: list[Row], chance: float) -> Any:
+def _draw_precision(names: list[str], rows: list[Row], maps: list[Row], chance: float) -> style.Figure:
     figure, axes = style.panels(1, 2, height=3.1, sharey=True, sharex=True)
     styles = style.lines_of(names)
     for panel, (way, title) in zip(axes[0], WAYS.items(), strict=True):
@@ -99,7 +98,7 @@ def _draw_precision(names: list[str], rows: list[Row], maps: list[Row], chance: 
         panel.set(title=title, xlabel="recall", xlim=(0, 1.02))
     axes[0][0].set(ylabel="precision", ylim=(0, 1.04 * max(row["precision"] for row in rows)))
     style.letter(axes[0])
-    style.legend_below(figure, axes[0][0], title="method (MAP picture to text / text to picture)", title_fontsize=7.5)
+    style.legend_below(figure, axes[0][0], title="method (MAP picture to text / text to picture)")
     return figure
 
 
@@ -115,17 +114,17 @@ def _seeds(rows: list[Row]) -> list[int]:
 # ---- convergence -----------------------------------------------------------------------------------------------------
 
 
-def convergence(work: Work, *, noise: float = 0.8) -> dict[str, Any]:
+def convergence(work: Work, *, noise: float = 0.8) -> Result:
     """Training loss and validation MAP after every epoch, cross-entropy beside MRL."""
-    entrants = tuple(replace(one, usual={"epochs": EPOCHS}) for one in (CROSS_ENTROPY, MRL))
-    work.check(entrants, splits=("train", "val"))
+    setups = tuple(replace(one, usual={"epochs": EPOCHS}) for one in (CROSS_ENTROPY, MRL))
+    work.check(setups, splits=("train", "val"))
     rows: list[Row] = []
     for seed in range(work.seeds):
         broken = noisy(work.pairs, noise, seed=seed)
-        for one in entrants:
+        for one in setups:
             run = work.train(one, pairs=broken, seed=seed)
             rows += [{"method": one.shown, "seed": seed, **line} for line in epochs_of(run)]
-    return work.save(rows, lambda: _draw_convergence(entrants, rows), table=_peaks(entrants, rows), noise=noise)
+    return work.save(rows, lambda: _draw_convergence(setups, rows), table=_peaks(setups, rows), noise=noise)
 
 
 def epochs_of(run: Run) -> list[Row]:
@@ -140,10 +139,10 @@ def _val(found: dict[str, float]) -> dict[str, float]:
     return {f"map_{way}": found[way] for way in ("i2t", "t2i", "mean")}
 
 
-def _peaks(entrants: tuple[Entrant, ...], rows: list[Row]) -> list[Row]:
+def _peaks(setups: tuple[MethodSetup, ...], rows: list[Row]) -> list[Row]:
     """Where MAP is best and what is left of it at the end, the mean over seeds."""
     out = []
-    for one in entrants:
+    for one in setups:
         _, curves = _over_seeds(rows, one.shown, "map_mean")
         mean = np.mean(curves, axis=0)
         best = int(mean.argmax())
@@ -157,11 +156,11 @@ def _over_seeds(rows: list[Row], name: str, what: str) -> tuple[list[int], list[
     return epochs, [[row[what] for row in own if row["seed"] == seed] for seed in _seeds(own)]
 
 
-def _draw_convergence(entrants: tuple[Entrant, ...], rows: list[Row]) -> Any:
+def _draw_convergence(setups: tuple[MethodSetup, ...], rows: list[Row]) -> style.Figure:
     figure, axes = style.panels(2, 2, sharex=True, height=4.2)
     colours = style.lines_of(["i2t", "t2i"])
     top = max(max(row["map_i2t"], row["map_t2i"]) for row in rows)
-    for column, one in zip(axes.T, entrants, strict=True):
+    for column, one in zip(axes.T, setups, strict=True):
         epochs, losses = _over_seeds(rows, one.shown, "loss")
         style.band(column[0], epochs, *mean_and_spread(losses), color="black")
         column[0].set_title(f"{one.shown}: training loss")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT
 from matchlight.inputs.batches import seeded
+from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.layouts import (
@@ -22,7 +21,7 @@ from matchlight.reproduce.layouts import (
 )
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Result, Work
 from matchlight.runs.folder import Run
 
 FOUR = 4  # classes among their centres, as the paper shows
@@ -32,23 +31,23 @@ MARKS = {"picture": "o", "text": "^"}
 # ---- representations -------------------------------------------------------------------------------------------------
 
 
-def representations(work: Work, *, noise: float = 0.6) -> dict[str, Any]:
+def representations(work: Work, *, noise: float = 0.6) -> Result:
     """Test items as each method represents them, trained on wrong labels; first the two inputs, each by itself."""
-    entrants = methods(work)
-    work.check(entrants)
+    setups = methods(work)
+    work.check(setups)
     items = chosen_items(work.pairs, frequent(work.pairs))
     broken = noisy(work.pairs, noise, seed=0)
-    runs = {one.shown: work.train(one, pairs=broken) for one in entrants}
+    runs = {one.shown: work.train(one, pairs=broken) for one in setups}
     maps: list[tuple[str, list[Row]]] = []  # title, points
     for side, raw in raw_vectors(next(iter(runs.values())), work.pairs, items).items():
         maps.append((f"input: {SIDES[side]}s", _points(items, laid_out(raw), sides=(side,))))
-    found = {}
+    means: dict[str, float] = {}
     for name, run in runs.items():
-        found[name] = work.measured(run, protocol="labels")["map"]["mean"]
+        means[name] = figure(work.measured(run, protocol="labels"), "map", "mean")
         maps.append((name, _points(items, laid_out(vectors_of(run, work.pairs, items)))))
     rows = [{"panel": title, **point} for title, points in maps for point in points]
-    table = [{"method": name, "MAP mean": value} for name, value in found.items()]
-    return work.save(rows, lambda: _draw_maps(maps, items.names, found), table=table, noise=noise, classes=items.names)
+    table = [{"method": name, "MAP mean": value} for name, value in means.items()]
+    return work.save(rows, lambda: _draw_maps(maps, items.names, means), table=table, noise=noise, classes=items.names)
 
 
 def _points(items: Shown, where: np.ndarray, *, sides: tuple[str, ...] = (IMAGE, TEXT)) -> list[Row]:
@@ -59,7 +58,7 @@ def _points(items: Shown, where: np.ndarray, *, sides: tuple[str, ...] = (IMAGE,
     return out
 
 
-def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], found: dict[str, float]) -> Any:
+def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], found: dict[str, float]) -> style.Figure:
     columns = min(4, len(maps)) if len(maps) != 5 else 3
     rows = -(-len(maps) // columns)
     figure, axes = style.panels(rows, columns, height=rows * style.DOUBLE / columns + 0.65)
@@ -77,7 +76,7 @@ def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], found: dict[
     return figure
 
 
-def scatter(panel: Any, points: list[Row], names: list[str], *, hollow: bool = False) -> None:
+def scatter(panel: style.Axes, points: list[Row], names: list[str], *, hollow: bool = False) -> None:
     """Colour = class, shape = side: circles are pictures, triangles texts."""
     size = float(np.clip(5000 / len(points), 5, 22))  # square points
     for side, marker in MARKS.items():
@@ -91,11 +90,11 @@ def scatter(panel: Any, points: list[Row], names: list[str], *, hollow: bool = F
                 panel.scatter(x, y, s=1.8 * size if hollow else size, marker=marker, c=face, alpha=0.75, **edge)
 
 
-def _legends(figure: Any, names: list[str], *, centres: bool = False) -> None:
+def _legends(figure: style.Figure, names: list[str], *, centres: bool = False) -> None:
     """The classes by colour, the sides by shape, below all panels."""
     from matplotlib.lines import Line2D
 
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
+    dot: style.Options = {"linestyle": "none", "markersize": 4.5}
     shapes = [Line2D([], [], marker=mark, color=style.GREY, label=side, **dot) for side, mark in MARKS.items()]
     if centres:
         for shape in shapes:
@@ -112,14 +111,14 @@ def _legends(figure: Any, names: list[str], *, centres: bool = False) -> None:
 # ---- clusters and their centres --------------------------------------------------------------------------------------
 
 
-def clusters(work: Work, *, noise: float = 0.6) -> dict[str, Any]:
+def clusters(work: Work, *, noise: float = 0.6) -> Result:
     """Four classes, drawn at random, round the centres that were learned for them: cross-entropy beside MRL."""
-    entrants = (CROSS_ENTROPY, MRL)
-    work.check(entrants)
+    setups = (CROSS_ENTROPY, MRL)
+    work.check(setups)
     items = chosen_items(work.pairs, _four(work.pairs))
     broken = noisy(work.pairs, noise, seed=0)
     maps, rows, table = [], [], []
-    for one in entrants:
+    for one in setups:
         run = work.train(one, pairs=broken)
         vectors, centres = vectors_of(run, work.pairs, items), centres_of(run, items.names)
         where = laid_out(np.concatenate([vectors, centres]))
@@ -160,7 +159,7 @@ def _tightness(points: list[Row]) -> Row:
     return out
 
 
-def _draw_clusters(maps: list[tuple[str, list[Row], list[Row]]], names: list[str]) -> Any:
+def _draw_clusters(maps: list[tuple[str, list[Row], list[Row]]], names: list[str]) -> style.Figure:
     figure, axes = style.panels(1, len(maps), height=3.9)
     for panel, (title, points, marks) in zip(axes.flat, maps, strict=True):
         panel.set_title(title)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from matchlight.data.noise import flip_labels
 from matchlight.pairs import Pairs
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Work
 
 PAPER = "Learning Cross-Modal Retrieval with Noisy Labels (CVPR 2021)"
 QUICK = {"epochs": 10}
-CROSS_ENTROPY = Entrant("cross-entropy", "mrl", {"loss": "ce", "beta": 1.0}, QUICK)  # the paper's deep-SM
-MRL = Entrant("MRL", "mrl", quick=QUICK)
+CROSS_ENTROPY = MethodSetup("cross-entropy", "mrl", {"loss": "ce", "beta": 1.0}, QUICK)  # the paper's deep-SM
+MRL = MethodSetup("MRL", "mrl", quick=QUICK)
 METHODS = (
     MRL,
     CROSS_ENTROPY,
-    Entrant("DSCMR", "dscmr", quick=QUICK),
-    Entrant("SDML", "sdml", quick=QUICK),
-    Entrant("FGCrossNet", "fgcrossnet", quick=QUICK),
-    Entrant("DCCAE", "dccae", quick=QUICK),
+    MethodSetup("DSCMR", "dscmr", quick=QUICK),
+    MethodSetup("SDML", "sdml", quick=QUICK),
+    MethodSetup("FGCrossNet", "fgcrossnet", quick=QUICK),
+    MethodSetup("DCCAE", "dccae", quick=QUICK),
 )
 
 
-def methods(work: Work) -> tuple[Entrant, ...]:
+def methods(work: Work) -> tuple[MethodSetup, ...]:
     """All of them; in a hurry, MRL and two that noise harms."""
     return METHODS[:3] if work.quick else METHODS
 

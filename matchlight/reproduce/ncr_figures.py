@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from matchlight.measuring.metrics import auroc
 from matchlight.reproduce import style
 from matchlight.reproduce.ncr_runs import Division, division
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Work
+from matchlight.reproduce.work import Paths, Result, Work
 from matchlight.training.division import mixture, spread
 
 BARS = 50
@@ -22,7 +21,7 @@ CLEAN, NOISY, ALL = style.COLOURS[0], style.COLOURS[1], "#9AA5B1"
 # ---- losses and the mixture ------------------------------------------------------------------------------------------
 
 
-def losses(work: Work, *, run: Any = None, truth: str | Path | None = None, noise: float = 0.4) -> dict[str, Any]:
+def losses(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
     """Per-pair losses of both networks, scaled to 0..1, with the two Gaussians that divide them."""
     found = division(work, run=run, truth=truth, noise=noise)
     rows = _rows(found, found.losses, "loss")
@@ -67,7 +66,7 @@ def _rows(found: Division, values: dict[str, np.ndarray], what: str) -> list[Row
     return out
 
 
-def _draw_losses(found: Division, fits: dict[str, list[Row]]) -> Any:
+def _draw_losses(found: Division, fits: dict[str, list[Row]]) -> style.Figure:
     figure, axes = style.panels(1, len(fits), height=2.7, sharex=True)
     grid, edges = np.linspace(0, 1, 400), np.linspace(0, 1, BARS + 1)
     for panel, (name, parts) in zip(axes[0], fits.items(), strict=True):
@@ -88,7 +87,7 @@ def _draw_losses(found: Division, fits: dict[str, list[Row]]) -> Any:
     return figure
 
 
-def _bars(panel: Any, groups: list[tuple[np.ndarray, str, str]], edges: np.ndarray, *, whole: int) -> None:
+def _bars(panel: style.Axes, groups: list[tuple[np.ndarray, str, str]], edges: np.ndarray, *, whole: int) -> None:
     """Histograms over each other; their areas are the shares of the groups."""
     for values, colour, name in groups:
         counts = np.histogram(values, edges)[0] / (whole * (edges[1] - edges[0]))
@@ -99,7 +98,7 @@ def _bars(panel: Any, groups: list[tuple[np.ndarray, str, str]], edges: np.ndarr
 # ---- rectified labels ------------------------------------------------------------------------------------------------
 
 
-def labels(work: Work, *, run: Any = None, truth: str | Path | None = None, noise: float = 0.4) -> dict[str, Any]:
+def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
     """The labels that pairs were given in place of "matches", from 0 to 1: clean ones against noisy ones."""
     found = division(work, run=run, truth=truth, noise=noise)
     if not found.labels:
@@ -128,7 +127,7 @@ def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _draw_labels(groups: dict[str, dict[str, np.ndarray]]) -> Any:
+def _draw_labels(groups: dict[str, dict[str, np.ndarray]]) -> style.Figure:
     figure, axes = style.panels(1, len(groups), height=2.7, sharex=True, sharey=True)
     edges = np.linspace(0, 1, 21)
     for panel, (name, both) in zip(axes[0], groups.items(), strict=True):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,24 +14,22 @@ from matchlight.data.noise import Truth, mismatch
 from matchlight.files import read_npz
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Paths, Work, paths_of
 from matchlight.runs.folder import Run
 
 PAPER = "Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)"
-NCR = Entrant("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 6, "warm": 2})
+NCR = MethodSetup("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 6, "warm": 2})
 
 
-def one_path(run: Any, what: str) -> Path | None:
+def one_path(run: Paths | None, what: str) -> Path | None:
     """A single path out of what was asked for."""
-    if run is None or isinstance(run, str | Path):
-        return None if run is None else Path(run)
-    paths: Sequence[Any] = list(run)
+    paths = [] if run is None else paths_of(run)
     if len(paths) > 1:
         raise BadInput(f"{what} looks at one run; {len(paths)} were given")
-    return Path(paths[0]) if paths else None
+    return paths[0] if paths else None
 
 
-def asked_run(work: Work, run: Any, *, noise: float, truth: Truth | None = None) -> tuple[Run, Truth | None]:
+def asked_run(work: Work, run: Paths | None, *, noise: float, truth: Truth | None = None) -> tuple[Run, Truth | None]:
     """The named run; else NCR trained on the data, a share `noise` of it mismatched unless it has a truth already."""
     path = one_path(run, work.name)
     if path is not None:
@@ -58,7 +54,7 @@ class Division:
     seed: int  # the mixture's
 
 
-def division(work: Work, *, run: Any, truth: str | Path | None, noise: float) -> Division:
+def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: float) -> Division:
     """Read `division.npz` of the run that is looked at."""
     style.ready()
     known = None if truth is None else _known(truth, work.pairs)

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.noise import mismatch
+from matchlight.measuring.protocols import Report, figure
 from matchlight.measuring.referee import evaluate_file
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.ncr_runs import NCR
 from matchlight.reproduce.numbers import Row, mean_and_spread
 from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.runs.folder import Run
 
-SGR = Entrant("SGR*", "sgr", quick={"epochs": 4}, usual={"warm": 5})
-CLEAN = Entrant("SGR-C", "sgr", quick={"epochs": 4}, usual={"warm": 5})
+SGR = MethodSetup("SGR*", "sgr", quick={"epochs": 4}, usual={"warm": 5})
+CLEAN = MethodSetup("SGR-C", "sgr", quick={"epochs": 4}, usual={"warm": 5})
 NOISE = (0.0, 0.2, 0.5)
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]
 FOLD = 1000
@@ -53,6 +53,14 @@ PUBLISHED_PMRP = {
 }
 
 
+class Asked(TypedDict, total=False):
+    """How a table is measured."""
+
+    split: str
+    protocol: str
+    fold: int | None
+
+
 @dataclass(frozen=True)
 class Place:
     """One line of a table: a method at a share of noise; or a score file, whose noise nobody knows."""
@@ -71,15 +79,15 @@ class Place:
         return {"method": self.method} if self.noise is None else {"method": self.method, "noise": f"{self.noise:.0%}"}
 
 
-def recall_5k(work: Work, *, noise: float | None = None, scores: Any = None) -> dict[str, Any]:
+def recall_5k(work: Work, *, noise: float | None = None, scores: Paths | None = None) -> Result:
     """R@1, R@5, R@10 both ways and rsum on the whole test split, by method and noise."""
     split = _split(work.pairs)
     work.check_splits(split)
-    found, facts = _reports(work, (SGR, CLEAN, NCR), noise, scores, split=split, protocol="recall")
+    by_line, facts = _reports(work, (SGR, CLEAN, NCR), noise, scores, {"split": split, "protocol": "recall"})
     rows = [
-        {**place.row, "seed": seed, **{f"{side} R@{name[1:]}": each[side][name] for side, name in RECALLS}}
-        | {"rsum": each["rsum"]}
-        for place, reports in found.items()
+        {**place.row, "seed": seed, **{f"{side} R@{name[1:]}": figure(each, side, name) for side, name in RECALLS}}
+        | {"rsum": figure(each, "rsum")}
+        for place, reports in by_line.items()
         for seed, each in enumerate(reports)
     ]
     names = [f"{side} R@{name[1:]}" for side, name in RECALLS]
@@ -94,7 +102,7 @@ def recall_5k(work: Work, *, noise: float | None = None, scores: Any = None) -> 
     )
 
 
-def pmrp(work: Work, *, noise: float | None = None, scores: Any = None) -> dict[str, Any]:
+def pmrp(work: Work, *, noise: float | None = None, scores: Paths | None = None) -> Result:
     """Plausible-match R-precision both ways by method and noise; in folds of 1,000 pictures where there are two."""
     split = _split(work.pairs)
     work.check_splits(split)
@@ -103,11 +111,11 @@ def pmrp(work: Work, *, noise: float | None = None, scores: Any = None) -> dict[
             f"{work.pairs.root}: {work.name} needs labels of the pictures; `matchlight data labels` makes some"
         )
     fold = FOLD if len(work.pairs.pictures_of(split)) >= 2 * FOLD else None
-    asked = {"split": split, "protocol": "pmrp", "fold": fold}
-    found, facts = _reports(work, (SGR, NCR), noise, scores, **asked)
+    asked: Asked = {"split": split, "protocol": "pmrp", "fold": fold}
+    by_line, facts = _reports(work, (SGR, NCR), noise, scores, asked)
     rows = [
-        {**place.row, "seed": seed, "i2t": each["i2t"], "t2i": each["t2i"]}
-        for place, reports in found.items()
+        {**place.row, "seed": seed, "i2t": figure(each, "i2t"), "t2i": figure(each, "t2i")}
+        for place, reports in by_line.items()
         for seed, each in enumerate(reports)
     ]
     how = f"folds of {FOLD} pictures" if fold else "one gallery"
@@ -138,31 +146,27 @@ def _split(pairs: Pairs) -> str:
 
 
 def _reports(
-    work: Work, entrants: Sequence[Entrant], noise: float | None, scores: Any, **asked: Any
-) -> tuple[dict[Place, list[dict[str, Any]]], list[str]]:
+    work: Work, setups: Sequence[MethodSetup], noise: float | None, scores: Paths | None, asked: Asked
+) -> tuple[dict[Place, list[Report]], list[str]]:
     """(reports by line, one a seed; a fact about each run): of score files, else of runs trained here."""
     if scores is not None:
         work.check_idle()
         if noise is not None:
             raise BadInput(f"{work.name} trains nothing here, so --noise means nothing; score files have theirs")
-        return {Place(path.stem): [dict(evaluate_file(path, work.pairs, **asked))] for path in _paths(scores)}, []
-    work.check(entrants)
-    found: dict[Place, list[dict[str, Any]]] = {}
+        return {Place(path.stem): [evaluate_file(path, work.pairs, **asked)] for path in paths_of(scores)}, []
+    work.check(setups)
+    reports: dict[Place, list[Report]] = {}
     facts: dict[str, None] = {}
     for seed in range(work.seeds):
         for share in NOISE if noise is None else (noise,):
-            for one in entrants if share else entrants[-1:]:  # without noise the paper has NCR alone
+            for one in setups if share else setups[-1:]:  # without noise the paper has NCR alone
                 run = _trained(work, one, share, seed)
-                found.setdefault(Place(one.shown, share), []).append(work.measured(run, **asked))
+                reports.setdefault(Place(one.shown, share), []).append(work.measured(run, **asked))
                 facts.setdefault(run_facts(one.shown, run))
-    return found, list(facts)
+    return reports, list(facts)
 
 
-def _paths(scores: Any) -> list[Path]:
-    return [Path(scores)] if isinstance(scores, str | Path) else [Path(path) for path in scores]
-
-
-def _trained(work: Work, one: Entrant, share: float, seed: int) -> Run:
+def _trained(work: Work, one: MethodSetup, share: float, seed: int) -> Run:
     broken, truth = mismatch(work.pairs, ratio=share, seed=seed) if share else (work.pairs, None)
     if one is CLEAN and truth is not None:
         kept = np.flatnonzero(truth.clean(np.arange(len(broken))))
@@ -186,7 +190,7 @@ def _means(rows: Sequence[Row]) -> list[Row]:
 # ---- the figure ------------------------------------------------------------------------------------------------------
 
 
-def _draw(rows: Sequence[Row], measures: dict[str, str]) -> Any:
+def _draw(rows: Sequence[Row], measures: dict[str, str]) -> style.Figure:
     """Bars by share of noise, a colour a method; a panel a measure."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     shares = list(dict.fromkeys(row.get("noise") for row in rows))

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from torch import Tensor
 
 from matchlight.auditing.tables import cell
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # a line of a table: numbers, which are computed with, and text
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -34,27 +36,27 @@ def as_markdown(table: Sequence[Row]) -> str:
     return "".join("| " + " | ".join(entry.replace("|", "\\|") for entry in line) + " |\n" for line in lines)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in a table: 0.438; - where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """What JSON can say: arrays as lists, paths as text, numbers that are none as null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
+    if isinstance(value, np.ndarray | np.generic | Tensor):
         return plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value
 
 
-def mean_and_spread(values: Any) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_spread(values: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over seeds (the first axis); 0 for one seed."""
     array = np.asarray(values, np.float64)
     spread = array.std(0, ddof=1) if len(array) > 1 else np.zeros(array.shape[1:])
@@ -66,7 +68,7 @@ def with_spread(mean: float, spread: float, *, seeds: int) -> str | float:
     return float(mean) if seeds < 2 else f"{mean:.3f} ± {spread:.3f}"
 
 
-def percent(values: Any) -> str:
+def percent(values: Sequence[float] | np.ndarray) -> str:
     """Percentages of one or several seeds, to one decimal."""
     mean, spread = mean_and_spread(values)
     return f"{mean:.1f}" if len(values) < 2 else f"{mean:.1f} ± {spread:.1f}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from matchlight.pairs import Pairs
 from matchlight.reproduce.numbers import Row, as_markdown
@@ -29,7 +28,7 @@ def data_facts(pairs: Pairs) -> str:
     return f"data: {pairs.root.name or 'in memory'} ({'; '.join(sizes)})"
 
 
-def how_facts(*, seeds: int, quick: bool, settings: dict[str, Any], device: str) -> str:
+def how_facts(*, seeds: int, quick: bool, settings: Mapping[str, object], device: str) -> str:
     """One line on how it was asked for."""
     given = " ".join(f"{name}={value}" for name, value in settings.items()) or "none"
     hurried = ", --quick: to see that it works, not to be believed" if quick else ""

@@ -6,22 +6,22 @@ Yang et al., IJCAI 2021, supplement: Figure 3 (lambda), Table 1 (Micro-F1), Figu
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.measuring.protocols import Report, figure
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
-from matchlight.reproduce.work import Entrant, Work
+from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.folder import Run
 
 PAPER = "Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective (IJCAI 2021)"
 QUICK = {"epochs": 3}
-SHARING = Entrant("sharing", "semantic_sharing", quick=QUICK)
-CONSISTENT = Entrant("sharing + consistency", "semantic_sharing", {"variant": "consistent"}, QUICK)
-INDEPENDENT = Entrant("independent", "semantic_sharing", {"variant": "independent"}, QUICK)
-DSCMR = Entrant("DSCMR", "dscmr", quick=QUICK)
+SHARING = MethodSetup("sharing", "semantic_sharing", quick=QUICK)
+CONSISTENT = MethodSetup("sharing + consistency", "semantic_sharing", {"variant": "consistent"}, QUICK)
+INDEPENDENT = MethodSetup("independent", "semantic_sharing", {"variant": "independent"}, QUICK)
+DSCMR = MethodSetup("DSCMR", "dscmr", quick=QUICK)
 CLASSIFIERS = (INDEPENDENT, DSCMR, CONSISTENT, SHARING)
 LAMBDAS, FEW_LAMBDAS = (0.0, 0.001, 0.01, 0.1, 1.0, 10.0), (0.0, 0.1, 10.0)
 WAYS = {"t2i": "text to picture", "i2t": "picture to text"}
@@ -37,18 +37,18 @@ PUBLISHED = {  # Micro-F1 of pictures and texts, by data set, in the order of CL
 # ---- lambda ----------------------------------------------------------------------------------------------------------
 
 
-def sensitivity(work: Work) -> dict[str, Any]:
+def sensitivity(work: Work) -> Result:
     """NDCG@500 both ways against the weight of the guesses at hidden words and regions."""
     values = FEW_LAMBDAS if work.quick else LAMBDAS
-    entrants = [Entrant(f"{value:g}", "semantic_sharing", {"mask_weight": value}, QUICK) for value in values]
-    work.check(entrants)
+    setups = [MethodSetup(f"{value:g}", "semantic_sharing", {"mask_weight": value}, QUICK) for value in values]
+    work.check(setups)
     if work.pairs.text_features is not None and len(getattr(work.pairs.features, "shape", ())) == 2:
         raise BadInput(f"{work.pairs.root}: one vector an item has nothing to hide; words or regions are needed")
     rows: list[Row] = []
     for seed in range(work.seeds):
-        for one in entrants:
+        for one in setups:
             report = work.measured(work.train(one, seed=seed), protocol="labels")
-            found = {f"{what}_{way}": report[what][way] for what in ("ndcg", "map") for way in WAYS}
+            found = {f"{what}_{way}": figure(report, what, way) for what in ("ndcg", "map") for way in WAYS}
             rows.append({"lambda": one.arguments["mask_weight"], "seed": seed, **found})
     return work.save(rows, lambda: _draw_sensitivity(list(values), rows), table=_by_lambda(list(values), rows))
 
@@ -70,7 +70,7 @@ def _at(rows: list[Row], value: float, way: str) -> tuple[float, float]:
     return float(mean), float(spread)
 
 
-def _draw_sensitivity(values: list[float], rows: list[Row]) -> Any:
+def _draw_sensitivity(values: list[float], rows: list[Row]) -> style.Figure:
     figure, axes = style.panels(1, 1, width=style.SINGLE, height=2.6)
     panel, places = axes[0][0], np.arange(len(values))
     for (way, title), dashes in zip(WAYS.items(), ("-", (0, (1.5, 1.5))), strict=True):  # solid, dotted: as printed
@@ -87,7 +87,7 @@ def _draw_sensitivity(values: list[float], rows: list[Row]) -> Any:
 # ---- Micro-F1 --------------------------------------------------------------------------------------------------------
 
 
-def classification(work: Work) -> dict[str, Any]:
+def classification(work: Work) -> Result:
     """Micro-F1 of pictures and texts by method: at a threshold of 0.5, and at the one that is best on val."""
     work.check(CLASSIFIERS)
     rows: list[Row] = []
@@ -103,10 +103,17 @@ def classification(work: Work) -> dict[str, Any]:
     return work.save(rows, lambda: _draw_f1(rows), table=_f1_table(rows), published=printed)
 
 
-def f1_of(report: dict[str, Any]) -> list[Row]:
+def f1_of(report: Report) -> list[Row]:
     """Micro-F1 by side, plain and tuned; tuned is not there where the data has no val split."""
-    tuned = report.get("micro_f1_tuned", {})
-    return [{"side": side, "f1": report["micro_f1"][side], "f1_tuned": tuned.get(side)} for side in SIDES]
+    tuned = "micro_f1_tuned" in report
+    return [
+        {
+            "side": side,
+            "f1": figure(report, "micro_f1", side),
+            "f1_tuned": figure(report, "micro_f1_tuned", side) if tuned else None,
+        }
+        for side in SIDES
+    ]
 
 
 def _f1_table(rows: list[Row]) -> list[Row]:
@@ -128,7 +135,7 @@ def _f1(rows: list[Row], name: str, side: str, what: str) -> tuple[float, float]
     return float(mean), float(spread)
 
 
-def _draw_f1(rows: list[Row]) -> Any:
+def _draw_f1(rows: list[Row]) -> style.Figure:
     figure, axes = style.panels(1, 2, height=2.1, sharex=True, sharey=True)
     places = np.arange(len(CLASSIFIERS))[::-1]
     looks = (("f1", "threshold 0.5", 0.13, "none"), ("f1_tuned", "threshold tuned on val", -0.13, None))
@@ -150,16 +157,16 @@ def _draw_f1(rows: list[Row]) -> Any:
 # ---- consistency -----------------------------------------------------------------------------------------------------
 
 
-def consistency(work: Work) -> dict[str, Any]:
+def consistency(work: Work) -> Result:
     """Micro-F1 and NDCG on val after every epoch, with and without a loss that pulls a pair's two sides together."""
-    entrants = (SHARING, CONSISTENT)
-    work.check(entrants, splits=("train", "val"))
+    setups = (SHARING, CONSISTENT)
+    work.check(setups, splits=("train", "val"))
     rows: list[Row] = []
     for seed in range(work.seeds):
-        for one in entrants:
+        for one in setups:
             run = work.train(one, seed=seed)
             rows += [{"method": one.shown, "seed": seed, **line} for line in epochs_of(run)]
-    names = [one.shown for one in entrants]
+    names = [one.shown for one in setups]
     return work.save(rows, lambda: _draw_consistency(names, rows), table=_last(names, rows))
 
 
@@ -175,10 +182,10 @@ def epochs_of(run: Run) -> list[Row]:
     """What a run's log says of each epoch."""
     out = []
     for line in (run.folder / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        told = json.loads(line)
-        found = {f"f1_{side}": told["val"]["micro_f1"][side] for side in SIDES}
-        found |= {f"ndcg_{way}": told["val"]["ndcg"][way] for way in WAYS}
-        out.append({"epoch": told["epoch"] + 1, **{name: found[name] for name in CURVES}})
+        epoch = json.loads(line)
+        values = {f"f1_{side}": epoch["val"]["micro_f1"][side] for side in SIDES}
+        values |= {f"ndcg_{way}": epoch["val"]["ndcg"][way] for way in WAYS}
+        out.append({"epoch": epoch["epoch"] + 1, **{name: values[name] for name in CURVES}})
     return out
 
 
@@ -196,7 +203,7 @@ def _mean(rows: list[Row], what: str) -> float:
     return float(np.mean([row[what] for row in rows]))
 
 
-def _draw_consistency(names: list[str], rows: list[Row]) -> Any:
+def _draw_consistency(names: list[str], rows: list[Row]) -> style.Figure:
     figure, axes = style.panels(2, 2, sharex=True, height=4.3)
     styles = style.lines_of(names)
     for panel, (what, title) in zip(axes.flat, CURVES.items(), strict=True):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,6 +14,7 @@ from PIL import Image
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.numbers import Row
 
 LONG = 280  # pixels of a picture's longer side on the sheet
 # Inches: the page's edge, the room between pictures, the height of a heading, of a line below a picture;
@@ -63,13 +63,13 @@ def said(pairs: Pairs, row: int) -> str:
     return f"“{caption}”" if caption else f"text {row}"
 
 
-def picture(axes: Any, pairs: Pairs, place: int, *, frame: str | None = None, note: str = "") -> None:
+def picture(axes: style.Axes, pairs: Pairs, place: int, *, frame: str | None = None, note: str = "") -> None:
     """One picture with a frame and a line below it."""
     style.bare(axes)
     pixels = thumbnail(pairs, place)
     if pixels is None:
         axes.set_facecolor("#F4F4F4")
-        middle = {"ha": "center", "va": "center", "fontsize": 6.5, "transform": axes.transAxes}
+        middle: style.Options = {"ha": "center", "va": "center", "fontsize": 6.5, "transform": axes.transAxes}
         axes.text(0.5, 0.5, style.wrapped(str(pairs.names[place]), 16), **middle)
     else:
         axes.imshow(pixels, interpolation="antialiased")
@@ -80,7 +80,7 @@ def picture(axes: Any, pairs: Pairs, place: int, *, frame: str | None = None, no
         axes.set_xlabel(style.wrapped(note, 24, lines=2), fontsize=6.5, labelpad=3)
 
 
-def words(axes: Any, text: str, *, note: str = "", width: int = 28, lines: int = 5) -> None:
+def words(axes: style.Axes, text: str, *, note: str = "", width: int = 28, lines: int = 5) -> None:
     """A text as a query."""
     axes.set_axis_off()
     axes.text(
@@ -91,13 +91,13 @@ def words(axes: Any, text: str, *, note: str = "", width: int = 28, lines: int =
         axes.text(0, 0, below, ha="left", va="bottom", fontsize=6.5, color=style.GREY, transform=axes.transAxes)
 
 
-def listed(axes: Any, pairs: Pairs, found: Sequence[Found]) -> None:
+def listed(axes: style.Axes, pairs: Pairs, found: Sequence[Found]) -> None:
     """Texts one below the other, each with a mark: a tick where it is right, a cross where it is not."""
     axes.set_axis_off()
     step, noted = 1 / max(1, len(found)), any(one.note for one in found)
     for k, one in enumerate(found):
         mark, colour = ("✓", style.RIGHT) if one.right else ("✗", style.WRONG)
-        line = {"y": 1 - (k + 0.5) * step, "va": "center", "transform": axes.transAxes}
+        line: style.Options = {"y": 1 - (k + 0.5) * step, "va": "center", "transform": axes.transAxes}
         body = style.wrapped(said(pairs, one.place), 56 if noted else 84, lines=2)
         axes.text(0.0, s=mark, color=colour, fontweight="bold", ha="left", fontsize=7.5, **line)
         axes.text(0.035, s=body, ha="left", fontsize=7.5, **line)
@@ -111,7 +111,7 @@ class Page:
         self.figure = style.blank(style.DOUBLE, height)
         self.height = self.left = height
 
-    def axes(self, x: float, width: float, height: float) -> Any:
+    def axes(self, x: float, width: float, height: float) -> style.Axes:
         """A place on the present line."""
         box = (x / style.DOUBLE, (self.left - height) / self.height, width / style.DOUBLE, height / self.height)
         return self.figure.add_axes(box)
@@ -124,7 +124,7 @@ class Page:
         self.left -= HEAD
 
 
-def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> Any:
+def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> style.Figure:
     """Pictures with the captions found for them, then captions with the `across` pictures found, a line a query."""
     images, texts = ([query for query in queries if query.side == side] for side in ("image", "text"))
     wide = (style.DOUBLE - ASKS - EDGE) / max(across, 3)  # from the left edge of a picture to that of the next
@@ -151,7 +151,7 @@ def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> Any:
     return page.figure
 
 
-def as_rows(pairs: Pairs, queries: Sequence[Query]) -> list[dict[str, Any]]:
+def as_rows(pairs: Pairs, queries: Sequence[Query]) -> list[Row]:
     """The sheet as numbers: a line for each thing found."""
     out = []
     for query in queries:

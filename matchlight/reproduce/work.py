@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from matchlight import files
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.devices import pick_device
+from matchlight.measuring.protocols import Report
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.needs import needs
@@ -29,10 +30,18 @@ from matchlight.runs.folder import Run, check_needs, train
 from matchlight.training.recipes import Method, grounded, method, nearest
 
 SHARED = ("seeds", "quick", "settings", "device")
+Paths = str | Path | Sequence[str | Path]  # one file or folder, or several
+Arguments = dict[str, Any]  # of a method
+Result = Row  # what NAME.json of an exhibit holds
+
+
+def paths_of(given: Paths) -> list[Path]:
+    """What was given as a list of paths."""
+    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
 
 
 @dataclass(frozen=True)
-class Entrant:
+class MethodSetup:
     """A method as one line of an exhibit: how it is shown, and the arguments that make it what it is.
 
     Below these, and below what a user asks for, are its `usual` settings, or in a hurry the `quick` ones.
@@ -40,9 +49,9 @@ class Entrant:
 
     shown: str
     method: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-    quick: dict[str, Any] = field(default_factory=dict)
-    usual: dict[str, Any] = field(default_factory=dict)
+    arguments: Arguments = field(default_factory=dict)
+    quick: Arguments = field(default_factory=dict)
+    usual: Arguments = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,14 +63,14 @@ class Work:
     out: Path
     seeds: int = 1
     quick: bool = False
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Arguments = field(default_factory=dict)
     device: str = "auto"
 
-    def check(self, entrants: Iterable[Entrant], *, splits: Sequence[str] = ("train", "test")) -> None:
+    def check(self, setups: Iterable[MethodSetup], *, splits: Sequence[str] = ("train", "test")) -> None:
         """Refuse before anything slow: missing splits or labels, and settings that none of the methods takes."""
         self.check_splits(*splits)
         known = {"preset"}
-        for one in entrants:
+        for one in setups:
             chosen = self._method(one)
             check_needs(chosen, self.pairs)
             known |= set(chosen.defaults)
@@ -86,19 +95,19 @@ class Work:
         where = pick_device(self.device).type
         return how_facts(seeds=self.seeds, quick=self.quick, settings=self.settings, device=where)
 
-    def _below(self, one: Entrant) -> dict[str, Any]:
-        """An entrant's settings that anything else goes before, then the user's."""
+    def _below(self, one: MethodSetup) -> Arguments:
+        """A setup's settings that anything else goes before, then the user's."""
         return {**({"preset": "small", **one.quick} if self.quick else one.usual), **self.settings}
 
-    def _method(self, one: Entrant) -> Method:
+    def _method(self, one: MethodSetup) -> Method:
         return grounded(method(one.method), {**self._below(one), **one.arguments})
 
-    def arguments(self, one: Entrant) -> dict[str, Any]:
-        """All arguments an entrant is trained with: of what is asked of everybody, what its method takes."""
+    def arguments(self, one: MethodSetup) -> Arguments:
+        """All arguments a setup is trained with: of what is asked of everybody, what its method takes."""
         takes = {"preset", *self._method(one).defaults}
         return {**{name: value for name, value in self._below(one).items() if name in takes}, **one.arguments}
 
-    def train(self, one: Entrant, *, pairs: Pairs | None = None, seed: int = 0, start: Run | None = None) -> Run:
+    def train(self, one: MethodSetup, *, pairs: Pairs | None = None, seed: int = 0, start: Run | None = None) -> Run:
         """A trained run, from `runs` where it is finished."""
         data = self.pairs if pairs is None else pairs
         given = self.arguments(one)
@@ -110,29 +119,27 @@ class Work:
             return Run.load(folder, device=self.device)
         return train(one.method, data, folder, seed=seed, device=self.device, resume=True, start=start, **given)
 
-    def measured(
-        self, run: Run, *, split: str = "test", protocol: str = "auto", fold: int | None = None
-    ) -> dict[str, Any]:
+    def measured(self, run: Run, *, split: str = "test", protocol: str = "auto", fold: int | None = None) -> Report:
         """A run's report on clean data, kept beside it."""
         kept = run.folder / f"report-{split}-{protocol}{'' if fold is None else f'-{fold}'}.json"
         if run.folder.parent != self.out / "runs":
             return evaluate(run, self.pairs, split, protocol=protocol, fold=fold)
         if not kept.is_file():
             files.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol, fold=fold))
-        report: dict[str, Any] = files.read_json(kept, "a run's report")
+        report: Report = files.read_json(kept, "a run's report")
         return report
 
     def save(
         self,
         rows: Sequence[Row],
-        draw: Callable[[], Any],
+        draw: Callable[[], style.Figure],
         *,
         table: Sequence[Row] = (),
         facts: Sequence[str] = (),
         published: Sequence[Row] = (),
         source: str = "",
-        **found: Any,
-    ) -> dict[str, Any]:
+        **more: object,
+    ) -> Result:
         """Write NAME.csv (`rows`), NAME.json, NAME.png and NAME.svg, and the page NAME.md; gives the JSON's content.
 
         The page holds the `table`, what was run (`facts`), and what was `published` with where that is from (`source`).
@@ -140,21 +147,21 @@ class Work:
         """
         place = self.out / self.name
         written = [place.with_name(f"{self.name}.{kind}") for kind in ("csv", "json", "png", "svg")]
-        result = {
+        result: Result = {
             "exhibit": self.name,
             "data": self.pairs.root.name,
             "fingerprint": fingerprint(self.pairs),
             "seeds": self.seeds,
             "quick": self.quick,
             "settings": self.settings,
-            **found,
+            **more,
             "published": list(published),
             "table": list(table),
         }
         if table:
             written.append(place.with_name(f"{self.name}.md"))
-            told = [data_facts(self.pairs), self._asked(), *facts]
-            files.write_text(written[-1], page(self.name, told, table, published=published, source=source))
+            lines = [data_facts(self.pairs), self._asked(), *facts]
+            files.write_text(written[-1], page(self.name, lines, table, published=published, source=source))
         files.write_text(written[0], as_csv(rows))
         result["files"] = [str(file.name) for file in written]
         files.write_json(written[1], plain(result))
@@ -170,7 +177,7 @@ class Exhibit:
     name: str
     paper: str
     shows: str
-    function: Callable[..., dict[str, Any]]  # (work, **options)
+    function: Callable[..., Result]  # (work, **options)
     averages: bool = False  # over seeds; others show one run
 
     @property
@@ -183,14 +190,14 @@ class Exhibit:
         """What can be asked of it besides seeds, quick, settings and device."""
         return [name for name in inspect.signature(self.function).parameters if name != "work"]
 
-    def refuse(self, options: dict[str, Any]) -> None:
+    def refuse(self, options: Mapping[str, object]) -> None:
         """One clear line for an option that is given and that it does not have."""
         for name, value in options.items():
             if value is not None and name not in (*SHARED, *self.options):
                 own = f"its own are {', '.join(self.options)}" if self.options else "it has none of its own"
                 raise BadInput(f"{self.name} takes no option {name!r}; {own}")
 
-    def __call__(self, pairs: Pairs, out: str | Path, **options: Any) -> dict[str, Any]:
+    def __call__(self, pairs: Pairs, out: str | Path, **options: Any) -> Result:
         """Make it from `pairs` into the folder `out`; options that are None count as not given."""
         self.refuse(options)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -18,12 +18,14 @@ import matchlight as ml
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth, mismatch
 from matchlight.measuring.metrics import auroc
 from matchlight.pairs import Labels, Pairs
 from matchlight.reproduce import EXHIBITS, examples, failures, layouts, ncr_figures, ncr_runs, reproduce, style, work
 from matchlight.reproduce.mrl_maps import centres_of
 from matchlight.reproduce.numbers import as_csv, as_markdown, plain
+from matchlight.runs.evaluation import split_scores
 from matchlight.training.division import gaussians, looks_clean
 from tests.tiny import Arrays, tiny_pairs
 
@@ -137,7 +139,7 @@ def test_precision_and_recall_are_those_of_a_walk_down_every_list(mrl: Path) -> 
     told = check_files(mrl, "mrl-pr")
     pairs = tiny_pairs(48, held=12)
     run = next(run for run in runs_of(mrl, "mrl") if run.info["arguments"]["loss"] == "robust")
-    scores, part = ml.evaluation.split_scores(run, pairs, "test"), pairs.subset("test")
+    scores, part = split_scores(run, pairs, "test"), pairs.subset("test")
     assert part.labels is not None
     fits = part.labels.image.astype(int) @ part.labels.text.T.astype(int) > 0
     rows = [r for r in rows_of(mrl, "mrl-pr") if r["method"] == "MRL"]
@@ -170,9 +172,9 @@ def test_called_again_nothing_is_trained_and_the_bytes_are_the_same(
     assert before == {kind: (mrl / f"mrl-pr.{kind}").read_bytes() for kind in before}
 
 
-def test_labels_that_fit_no_more_are_trained_on_and_the_clean_ones_judge(mrl: Path) -> None:
+def test_labels_that_fit_no_more_are_trained_on_and_are_measured_by_the_clean_ones(mrl: Path) -> None:
     prints = {run.info["data"]["fingerprint"] for run in runs_of(mrl, "mrl")}
-    assert prints != {ml.runs.fingerprint(tiny_pairs(48, held=12))}
+    assert prints != {fingerprint(tiny_pairs(48, held=12))}
 
 
 def test_convergence_is_what_the_log_says(mrl: Path) -> None:
@@ -487,7 +489,7 @@ def test_data_that_brings_its_truth_is_broken_no_further(tmp_path: Path) -> None
     truth.save(tmp_path / "truth.json")
     reproduce("ncr-losses", broken, tmp_path / "out", truth=tmp_path / "truth.json", settings=PAIRED, device="cpu")
     (run,) = runs_of(tmp_path / "out", "ncr")
-    assert run.info["data"]["fingerprint"] == ml.runs.fingerprint(broken)
+    assert run.info["data"]["fingerprint"] == fingerprint(broken)
     noisy = [int(row["row"]) for row in rows_of(tmp_path / "out", "ncr-losses") if row["truth"] == "noisy"]
     assert noisy == truth.moved
 
