@@ -23,7 +23,18 @@ from matchlight.console import say
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "methods": {},
-    "formats": {},
+    "formats": {  # in the order they are asked whether a path is theirs
+        "jsonl": "matchlight.data.formats.jsonl:JsonLines",
+        "npz": "matchlight.data.formats.pairs_npz:PairsNpz",
+        "scan": "matchlight.data.formats.scan_folder:ScanFolder",
+        "wikipedia": "matchlight.data.formats.labelled:Wikipedia",
+        "roi": "matchlight.data.formats.roi:RegionsAndTags",
+        "karpathy": "matchlight.data.formats.karpathy:Karpathy",
+        "csv": "matchlight.data.formats.csv_tables:Csv",
+        "parquet": "matchlight.data.formats.parquet:Parquet",
+        "webdataset": "matchlight.data.formats.webdataset:WebDataset",
+        "labelled": "matchlight.data.formats.labelled:LabelSet",
+    },
     "backbones": {},
     "engines": {
         "faiss": "matchlight.indexing.engines.faiss:Faiss",
@@ -66,6 +77,11 @@ def resolve(address: str) -> object:
 def names(group: str) -> list[str]:
     """What there is in a group, ours first; nothing is imported."""
     return list(found(group))
+
+
+def added(group: str) -> list[str]:
+    """What other packages add to a group; nothing is imported."""
+    return [name for name in found(group) if name not in BUILT_IN[group]]
 
 
 def load(group: str, name: str) -> object:

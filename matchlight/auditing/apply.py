@@ -60,7 +60,7 @@ def apply(
     said = labelled.with_captions_moved(*(np.array(list(one), dtype=np.int64) for one in (captions, captions.values())))
     cleaned, moved = clean(said, bad - set(captions) - mended, {**better, **pictures})
     moved += len(captions)
-    kind = kind_of(cleaned)
+    kind = formats.format_for_copy(cleaned)
     formats.write(cleaned, out, to=kind)
     changed = {"rematched": moved, "relabelled": len(mended), "dropped": len(pairs) - len(cleaned)}
     return {"out": str(out), "format": kind, "kept": len(cleaned) - moved - len(mended), **changed}
@@ -150,19 +150,6 @@ def _with_their_picture(pairs: Pairs, moves: dict[int, int]) -> Labels | None:
         if (text[row] == pairs.labels.image[pairs.picture[row]]).all():
             text[row] = pairs.labels.image[place]
     return replace(pairs.labels, text=text)
-
-
-def kind_of(pairs: Pairs) -> str:
-    """The format the copy is written in: the original's own where it can hold the copy."""
-    from matchlight.data.formats import WRITERS
-
-    if pairs.format == "scan":  # needs as many captions for every picture
-        counts = np.bincount(pairs.picture, minlength=len(pairs.names))
-        in_order = (np.diff(pairs.picture) >= 0).all()
-        return "scan" if in_order and len(set(counts.tolist())) == 1 else "npz"
-    if pairs.format in WRITERS:
-        return pairs.format
-    return "jsonl" if pairs.pictures is not None else "npz"
 
 
 def read_decisions(path: Path, rows: int) -> dict[int, Decision]:

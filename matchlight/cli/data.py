@@ -14,7 +14,6 @@ from matchlight.cli.output import emit, help_alone, megabytes, shown, table
 
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
-    from matchlight.pairs import Pairs
 
 FORMATS = ("jsonl", "csv", "parquet", "webdataset", "scan", "npz")
 Source = Annotated[Path, typer.Argument(metavar="PATH", show_default=False, help="A data set: a folder or a file.")]
@@ -82,7 +81,9 @@ def info(path: Source, as_json: Json = False) -> None:
 def convert(
     path: Source,
     out: Out,
-    to: Annotated[str | None, choice("--to", FORMATS, "Format; default: jsonl, or what fits features.")] = None,
+    to: Annotated[
+        str | None, choice("--to", FORMATS, "Format; default: jsonl, or npz for features.", group="formats")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a data set in another format.
@@ -92,7 +93,7 @@ def convert(
     from matchlight.data import formats
 
     pairs = formats.read(path)
-    to = to or _kind(pairs)
+    to = to or formats.format_for_copy(pairs, keep=False)
     written = formats.write(pairs, out, to=to)
     _done({"out": written, "format": to, "pictures": len(pairs.names), "captions": len(pairs)}, as_json)
 
@@ -139,7 +140,7 @@ def noise(
         broken, truth = noises.flip_labels(pairs, ratio=labels or 0.0, kind=kind or "symmetric", **common)
     if drop:
         broken = noises.without(broken, truth, bare=False)
-    to = _kind(broken)
+    to = formats.format_for_copy(broken)
     with new_folder(out) as folder:  # the data and the truth about it appear together or not at all
         formats.write(broken, folder, to=to)
         if not drop:  # its rows are those of the broken copy, not of what is left
@@ -201,7 +202,7 @@ def labels(
 
     own = None if words is None else [line for line in text_lines(words) if line]
     pairs = caption_labels.labelled_by_words(formats.read(path), top=top, words=own)
-    to = _kind(pairs)
+    to = formats.format_for_copy(pairs)
     written = formats.write(pairs, out, to=to)
     _done({"out": written, "format": to, **caption_labels.summary(pairs)}, as_json)
 
@@ -274,13 +275,6 @@ def _one_kind(
         raise typer.BadParameter("goes with --labels; --mismatch takes --per", param_hint="--kind")
     if per and mismatch is None:
         raise typer.BadParameter("goes with --mismatch; --labels takes --kind", param_hint="--per")
-
-
-def _kind(pairs: Pairs) -> str:
-    """The format a changed copy is written in: pictures stay pictures, features stay features."""
-    if pairs.pictures is not None:
-        return "jsonl"
-    return "scan" if pairs.format == "scan" else "npz"
 
 
 def _moved(truth: Truth) -> Any:

@@ -17,7 +17,9 @@ def index(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The index folder to make or to replace.")],
-    engine: Annotated[str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.")] = "faiss",
+    engine: Annotated[
+        str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.", group="engines")
+    ] = "faiss",
     address: Annotated[
         str | None, typer.Option("--address", help="A Milvus server (http://HOST:19530); default: inside the index.")
     ] = None,

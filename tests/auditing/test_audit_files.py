@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from matchlight.auditing import tables
-from matchlight.auditing.apply import apply, clean, kind_of, read_decisions
+from matchlight.auditing.apply import apply, clean, read_decisions
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.findings import (
     MISMATCHED,
@@ -307,9 +307,9 @@ def test_a_copy_with_nothing_left_is_refused():
 def test_a_copy_is_written_in_the_original_s_kind_where_that_can_hold_it(audited, tmp_path):
     _, pairs = audited
     formats.write(pairs, tmp_path / "table", to="csv")
-    assert kind_of(Pairs.read(tmp_path / "table")) == "csv"
+    assert formats.format_for_copy(Pairs.read(tmp_path / "table")) == "csv"
     features = Pairs(["a", "b"], ["x", "y", "z"], np.array([0, 0, 1]), np.full(2, "train"), format="scan")
-    assert kind_of(features) == "npz"  # scan needs as many captions for every picture
+    assert formats.format_for_copy(features) == "npz"  # scan needs as many captions for every picture
 
 
 def test_the_worst_of_the_rest_are_shown_where_few_are_suspect():

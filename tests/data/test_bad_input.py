@@ -454,8 +454,8 @@ def test_what_is_no_data_set_is_told_what_would_be(tmp_path: Path) -> None:
 def test_unknown_options_and_formats_are_answered_with_the_known(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "set", "a.jpg")
     assert "known: format, seed" in complaint(folder, colour="red")
-    assert "known: jsonl, csv" in complaint(folder, format="xml")
-    with pytest.raises(BadInput, match="known: jsonl, csv, parquet"):
+    assert "known: jsonl, npz" in complaint(folder, format="xml")
+    with pytest.raises(BadInput, match="known: jsonl, npz, scan, csv"):
         formats.write(formats.read(folder), tmp_path / "out", to="xml")
 
 

@@ -1,73 +1,55 @@
 """Readers and writers: any known folder or file -> Pairs, and Pairs -> a folder another tool understands.
 
-`read` looks at what is there and picks the reader; `format=` forces one. Paths written in data stay below the data's
-folder, links that leave it are not followed, and a broken file is one clear line. One file is one family of formats.
+`read` looks at what is there and picks the format; `format=` forces one. Paths written in data stay below the data's
+folder, links that leave it are not followed, and a broken file is one clear line. In reading order:
+
+    base.py            what a format is: the class that ours and other people's are made of
+    detection.py       which format a path is in
+    annotations.py     captions collected line by line -> Pairs
+    picture_files.py   where the pictures that lines name are: images/, images.tar, beside the file
+    decoding.py        bytes of a picture -> pixels;  sources.py: pictures and features read when asked for
+    safety.py          paths that stay inside the data's folder, arrays that are plain numbers
+    tar.py             where each file lies inside a tar
+    jsonl.py  csv_tables.py  parquet.py  webdataset.py  karpathy.py     formats of pictures and captions
+    scan_folder.py  scan_writer.py  roi.py  labelled.py  pairs_npz.py   formats of arrays
+    array_files.py     named arrays out of .mat, .h5 and .npz;  array_values.py: labels, boxes and texts in them
+    boxes.py           what is where in a picture;  relevance_file.py: which captions fit which pictures
+    splits.py          90/5/5 where the data has no splits
+    export.py          what writers share
+    info.py            what a data set holds and what is wrong with it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Unpack
 
+from matchlight import plugins
 from matchlight.core import BadInput
-from matchlight.data.formats import (
-    csv_tables,
-    jsonl,
-    karpathy,
-    labelled,
-    pairs_npz,
-    parquet,
-    relevance_file,
-    roi,
-    scan_folder,
-    scan_writer,
-    webdataset,
-)
-from matchlight.data.formats.annotations import Options
+from matchlight.data.formats import relevance_file
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
-from matchlight.data.formats.detection import detect, place_of
-from matchlight.data.formats.export import arranged, need_features, need_pictures
+from matchlight.data.formats.detection import all_formats, detect, format_named, place_of
+from matchlight.data.formats.export import arranged
 from matchlight.data.formats.info import info
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures, FolderPictures, NpyFeatures, TarPictures
 from matchlight.data.formats.splits import default_splits
 from matchlight.files import new_file, new_folder
 from matchlight.pairs import Pairs, ReadOptions
 
-READERS: dict[str, Callable[[Path, Options], Pairs]] = {
-    "jsonl": jsonl.read,
-    "csv": csv_tables.read,
-    "parquet": parquet.read,
-    "webdataset": webdataset.read,
-    "scan": scan_folder.read,
-    "roi": roi.read,
-    "karpathy": karpathy.read,
-    "wikipedia": labelled.wikipedia,
-    "labelled": labelled.read,
-    "npz": pairs_npz.read,
-}
-WRITERS: dict[str, Callable[[Pairs, Path], None]] = {
-    "jsonl": jsonl.write,
-    "csv": csv_tables.write,
-    "parquet": parquet.write,
-    "webdataset": webdataset.write,
-    "scan": scan_writer.write,
-    "npz": pairs_npz.write,
-}
-OF_PICTURES = ("jsonl", "csv", "parquet", "webdataset")
-
 __all__ = [
     "ArrayFeatures",
     "BytePictures",
     "FolderPictures",
+    "Format",
     "NpyFeatures",
-    "READERS",
+    "Options",
     "SUFFIXES",
     "TarPictures",
-    "WRITERS",
     "default_splits",
     "detect",
+    "format_for_copy",
     "info",
     "read",
     "write",
@@ -79,9 +61,7 @@ def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
     chosen = _options(options)
     try:
         place, format = place_of(Path(path), chosen.format)
-        if format not in READERS:
-            raise BadInput(f"{format!r} is no format; known: {', '.join(READERS)}")
-        pairs = relevance_file.attach(READERS[format](place, chosen))
+        pairs = relevance_file.attach(format.read(place, chosen))
     except OSError as error:
         where = error.filename or path
         raise BadInput(f"{where}: cannot be read ({error.strerror or error})") from error
@@ -99,24 +79,45 @@ def _options(options: ReadOptions) -> Options:
     return Options(**options)
 
 
+def format_for_copy(pairs: Pairs, *, keep: bool = True) -> str:
+    """The format a command writes unless told otherwise.
+
+    A changed copy keeps the format of its source where that can be written and can hold the copy. Otherwise, and with
+    `keep=False` (a conversion that names no format), pictures are written as jsonl and features as npz.
+    """
+    if keep and pairs.format in plugins.names("formats"):
+        own = format_named(pairs.format)
+        if own.writes and own.obstacle(pairs) is None:
+            return own.name
+    return "jsonl" if pairs.pictures is not None else "npz"
+
+
 def write(pairs: Pairs, out: str | Path, to: str = "jsonl") -> Path:
     """Write a data set in another format; returns the folder (npz: the file). Nothing that is there is replaced."""
     out = Path(out)
-    if to not in WRITERS:
-        raise BadInput(f"{to!r} is no format to write; known: {', '.join(WRITERS)}")
+    format = _writable(to)
     if not len(pairs):
         raise BadInput(f"{pairs.root}: no pairs to write")
-    if to in OF_PICTURES:
-        need_pictures(pairs, to)
-        pairs = arranged(pairs)
-    else:
-        need_features(pairs, to)
-    if to == "npz" and out.suffix == ".npz":
+    if (obstacle := format.obstacle(pairs)) is not None:
+        raise BadInput(f"{pairs.root}: {obstacle}")
+    pairs = arranged(pairs, to) if format.content == "pictures" else pairs
+    if format.file is not None and out.suffix == Path(format.file).suffix:
         if out.exists():
             raise BadInput(f"{out}: is there already; give a new name")
         with new_file(out) as partial:
-            WRITERS[to](pairs, partial)
+            format.write(pairs, partial)
         return out
     with new_folder(out) as folder:
-        WRITERS[to](pairs, folder / pairs_npz.FILE if to == "npz" else folder)
-    return out / pairs_npz.FILE if to == "npz" else out
+        format.write(pairs, folder if format.file is None else folder / format.file)
+    return out if format.file is None else out / format.file
+
+
+def _writable(name: str) -> Format:
+    try:
+        format = format_named(name)
+    except BadInput:
+        format = None
+    if format is None or not format.writes:
+        known = ", ".join(format.name for format in all_formats() if format.writes)
+        raise BadInput(f"{name!r} is no format to write; known: {known}")
+    return format

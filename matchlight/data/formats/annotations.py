@@ -16,7 +16,7 @@ import numpy as np
 
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.data.formats.decoding import MAX_PIXELS
+from matchlight.data.formats.base import Options
 from matchlight.data.formats.safety import safe_name
 from matchlight.data.formats.splits import default_splits
 from matchlight.pairs import Labels, Pairs, PictureSource, Problem
@@ -25,16 +25,6 @@ SPLITS = {"dev": "val", "valid": "val", "validation": "val", "restval": "train",
 SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 EXAMPLES = 5
 NONE: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a caller of `read` may choose."""
-
-    format: str | None = None  # force a reader instead of looking
-    seed: int = 0  # of the 90/5/5 split where the data has none
-    max_pixels: int = MAX_PIXELS  # larger pictures are refused one by one
-    validation: int | None = None  # label sets without one: this many first rows of test become val
 
 
 def split_name(split: object, where: str) -> str:
@@ -68,8 +58,8 @@ def problem(kind: str, examples: Sequence[str]) -> list[Problem]:
 
 
 @dataclass
-class Table:
-    """Collects lines; `pairs` makes the data set of them."""
+class Annotations:
+    """Collects the lines of an annotation file; `pairs` makes the data set of them."""
 
     file: Path
     where: int | str = 0  # the line at hand

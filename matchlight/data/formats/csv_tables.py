@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, Table
+from matchlight.data.formats.annotations import Annotations
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
-from matchlight.data.formats.jsonl import with_pictures_beside
+from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
@@ -28,6 +29,53 @@ MANY = ("captions", "raw")
 SEVERAL = re.compile(r"(caption|text|comment)_?\d+")
 SEPARATORS = (",", "\t", ";", "|")
 LONGEST_CELL = 1 << 24
+
+
+class Csv(Format):
+    """A table of captions: the file, or a folder with captions.csv or one table whose header says what it is."""
+
+    name = "csv"
+
+    def fits(self, path: Path) -> bool:
+        """By name, where that says little by its header."""
+        if path.is_dir():
+            return find(path) is not None
+        return path.suffix.lower() in (".csv", ".tsv") or (path.suffix.lower() == ".txt" and recognised(path))
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a CSV file, or the one in a folder."""
+        if path.is_dir():
+            found = find(path)
+            if found is None:
+                raise BadInput(f"{path}: no CSV with the columns image and caption")
+            path = found
+        table = Annotations(path)
+        for number, columns, cells in _rows(path):
+            table.add(
+                _cell(cells, columns.image),
+                _captions(cells, columns, f"{path} line {number}"),
+                split=_cell(cells, columns.split) or None,
+                labels=_labels(_cell(cells, columns.labels), f"{path} line {number}"),
+                caption_labels=_json(_cell(cells, columns.caption_labels) or "null", f"{path} line {number}"),
+                where=number,
+            )
+        return with_pictures_beside(table, self.name, path.parent, options)
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """captions.csv, one row a caption, and images/ beside it."""
+        names = copy_pictures(pairs, out / "images")
+        header = ["image", "caption", "split"] + ([] if pairs.labels is None else ["labels", "caption_labels"])
+        with open(out / "captions.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            for entry in entries(pairs, names):
+                for place, caption in enumerate(entry["captions"]):
+                    row = [entry["image"], caption, entry["split"]]
+                    if pairs.labels is not None:
+                        marks = entry.get("caption_labels")
+                        row += [json.dumps(entry["labels"]), json.dumps([marks[place]]) if marks else ""]
+                    writer.writerow(row)
+        write_relevance(pairs, out)
 
 
 class Columns:
@@ -84,26 +132,6 @@ def find(folder: Path) -> Path | None:
     return known[0] if known else None
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read a CSV file, or the one in a folder."""
-    if path.is_dir():
-        found = find(path)
-        if found is None:
-            raise BadInput(f"{path}: no CSV with the columns image and caption")
-        path = found
-    table = Table(path)
-    for number, columns, cells in _rows(path):
-        table.add(
-            _cell(cells, columns.image),
-            _captions(cells, columns, f"{path} line {number}"),
-            split=_cell(cells, columns.split) or None,
-            labels=_labels(_cell(cells, columns.labels), f"{path} line {number}"),
-            caption_labels=_json(_cell(cells, columns.caption_labels) or "null", f"{path} line {number}"),
-            where=number,
-        )
-    return with_pictures_beside(table, "csv", path.parent, options)
-
-
 def _rows(path: Path) -> Iterator[tuple[int, Columns, list[str]]]:
     limit = csv.field_size_limit(LONGEST_CELL)
     try:
@@ -145,20 +173,3 @@ def _json(cell: str, at: str) -> Any:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{at}: {cell[:40]!r} is no JSON list") from error
-
-
-def write(pairs: Pairs, folder: Path) -> None:
-    """captions.csv, one row a caption, and images/ beside it."""
-    names = copy_pictures(pairs, folder / "images")
-    header = ["image", "caption", "split"] + ([] if pairs.labels is None else ["labels", "caption_labels"])
-    with open(folder / "captions.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for entry in entries(pairs, names):
-            for place, caption in enumerate(entry["captions"]):
-                row = [entry["image"], caption, entry["split"]]
-                if pairs.labels is not None:
-                    marks = entry.get("caption_labels")
-                    row += [json.dumps(entry["labels"]), json.dumps([marks[place]]) if marks else ""]
-                writer.writerow(row)
-    write_relevance(pairs, folder)

@@ -31,8 +31,10 @@ MAGIC = {
 }
 
 
-def arranged(pairs: Pairs) -> Pairs:
-    """Pictures in order of first appearance; those without captions are left out, which is said."""
+def arranged(pairs: Pairs, to: str) -> Pairs:
+    """Pictures in order of first appearance; those without captions, and features, are left out, which is said."""
+    if pairs.features is not None:
+        say(f"{to} holds pictures, not features: the features are left out")
     used, first = np.unique(pairs.picture, return_index=True)
     order = used[np.argsort(first)]
     if len(order) < len(pairs.names):
@@ -88,23 +90,6 @@ def _marks(labels: Labels, number: int, rows: np.ndarray) -> dict[str, Any]:
 def words(labels: Labels, row: np.ndarray) -> list[str]:
     """The class names of one multi-hot row."""
     return [labels.names[place] for place in np.flatnonzero(row)]
-
-
-def need_pictures(pairs: Pairs, to: str) -> None:
-    """Formats of pictures and words hold neither precomputed features nor texts that are vectors."""
-    if pairs.pictures is None or pairs.text_features is not None:
-        what = "texts are vectors" if pairs.text_features is not None else "pictures are precomputed features"
-        raise BadInput(f"{pairs.root}: its {what}, which {to} cannot hold; --to npz can")
-    if pairs.features is not None:
-        say(f"{to} holds pictures, not features: the features are left out")
-
-
-def need_features(pairs: Pairs, to: str) -> None:
-    """Formats of arrays cannot hold pictures as pixels."""
-    if pairs.features is None:
-        raise BadInput(
-            f"{pairs.root}: its pictures are pixels, which {to} cannot hold; --to jsonl, csv, parquet or webdataset can"
-        )
 
 
 def copy_pictures(pairs: Pairs, folder: Path) -> list[str]:

@@ -7,15 +7,16 @@ noise. `metadata.jsonl` with `file_name` and `text` reads too. Newlines inside a
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, Table
+from matchlight.data.formats.annotations import Annotations
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
-from matchlight.data.formats.picture_files import find_pictures
+from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
@@ -24,34 +25,44 @@ IMAGE = ("image", "file_name", "filename")
 CAPTIONS = ("captions", "caption", "text")
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read captions.jsonl (the file, or the folder that holds it)."""
-    if path.is_dir():
-        path = inside(path, next(name for name in FILES if (path / name).exists()))
-    table = Table(path)
-    for number, entry in _lines(path):
-        table.add(
-            _first(entry, IMAGE),
-            _first(entry, CAPTIONS),
-            split=entry.get("split"),
-            labels=entry.get("labels"),
-            caption_labels=entry.get("caption_labels"),
-            where=number,
-        )
-    return with_pictures_beside(table, "jsonl", path.parent, options)
+class JsonLines(Format):
+    """A folder with captions.jsonl, or the file itself."""
+
+    name = "jsonl"
+
+    def fits(self, path: Path) -> bool:
+        """By name."""
+        return bool(_files(path)) if path.is_dir() else path.suffix.lower() == ".jsonl"
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read captions.jsonl (the file, or the folder that holds it)."""
+        if path.is_dir():
+            if not (names := _files(path)):
+                raise BadInput(f"{path}: no {FILES[0]}")
+            path = inside(path, names[0])
+        table = Annotations(path)
+        for number, entry in _lines(path):
+            table.add(
+                _first(entry, IMAGE),
+                _first(entry, CAPTIONS),
+                split=entry.get("split"),
+                labels=entry.get("labels"),
+                caption_labels=entry.get("caption_labels"),
+                where=number,
+            )
+        return with_pictures_beside(table, self.name, path.parent, options)
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """captions.jsonl and images/ (the files as they are), and relevance.npz where it is known."""
+        names = copy_pictures(pairs, out / "images")
+        with open(out / "captions.jsonl", "w", encoding="utf-8", newline="\n") as file:
+            for entry in entries(pairs, names):
+                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        write_relevance(pairs, out)
 
 
-def with_pictures_beside(table: Table, format: str, root: Path, options: Options) -> Pairs:
-    """The data set of a table whose pictures lie in images/, images.tar or beside it."""
-    found: list[Any] = []
-
-    def source(names: list[str], kept: Any) -> Any:
-        pictures, problems = find_pictures(root, names, options)
-        found.extend(problems)
-        return pictures
-
-    pairs = table.pairs(format, root, options, source)
-    return replace(pairs, problems=pairs.problems + found)
+def _files(folder: Path) -> list[str]:
+    return [name for name in FILES if os.path.lexists(folder / name)]
 
 
 def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
@@ -76,12 +87,3 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _reason(error: BaseException) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:80]
-
-
-def write(pairs: Pairs, folder: Path) -> None:
-    """captions.jsonl and images/ (the files as they are), and relevance.npz where it is known."""
-    names = copy_pictures(pairs, folder / "images")
-    with open(folder / "captions.jsonl", "w", encoding="utf-8", newline="\n") as file:
-        for entry in entries(pairs, names):
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
-    write_relevance(pairs, folder)

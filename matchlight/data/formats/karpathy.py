@@ -10,10 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, Table
-from matchlight.data.formats.jsonl import with_pictures_beside
+from matchlight.data.formats.annotations import Annotations
+from matchlight.data.formats.base import Format, Options
+from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
+
+
+class Karpathy(Format):
+    """dataset_*.json: the file, or the folder that holds one."""
+
+    name = "karpathy"
+
+    def fits(self, path: Path) -> bool:
+        """By name."""
+        return find(path) is not None if path.is_dir() else path.suffix.lower() == ".json"
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a dataset_*.json, or the one in a folder."""
+        if path.is_dir():
+            found = find(path)
+            if found is None:
+                raise BadInput(f"{path}: no dataset_*.json")
+            path = found
+        table = Annotations(path)
+        for number, image in enumerate(_images(path)):
+            at = f"{path} image {number}"
+            if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
+                raise BadInput(f"{at}: needs filename, split and sentences")
+            table.add(_name(image), [_raw(s, at) for s in image["sentences"]], split=image.get("split"), where=at)
+        return with_pictures_beside(table, self.name, path.parent, options)
 
 
 def find(folder: Path) -> Path | None:
@@ -24,22 +50,6 @@ def find(folder: Path) -> Path | None:
             f"{folder}: several of them ({', '.join(file.name for file in files[:3])}); name the file itself"
         )
     return inside(folder, files[0].name) if files else None
-
-
-def read(path: Path, options: Options) -> Pairs:
-    """Read a dataset_*.json, or the one in a folder."""
-    if path.is_dir():
-        found = find(path)
-        if found is None:
-            raise BadInput(f"{path}: no dataset_*.json")
-        path = found
-    table = Table(path)
-    for number, image in enumerate(_images(path)):
-        at = f"{path} image {number}"
-        if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
-            raise BadInput(f"{at}: needs filename, split and sentences")
-        table.add(_name(image), [_raw(s, at) for s in image["sentences"]], split=image.get("split"), where=at)
-    return with_pictures_beside(table, "karpathy", path.parent, options)
 
 
 def _images(path: Path) -> list[Any]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats import array_files
-from matchlight.data.formats.annotations import Options
 from matchlight.data.formats.array_values import multi_hot, one_per_item, text_lines
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.safety import finite, inside
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.pairs import Labels, Pairs
@@ -48,6 +48,68 @@ WIKIPEDIA = ("raw_features.mat", "trainset_txt_img_cat.list", "testset_txt_img_c
 Block = dict[str, np.ndarray]  # "image", "text", "image_label", "text_label" of one split
 
 
+class LabelSet(Format):
+    """Arrays by name: one file, or a folder of them."""
+
+    name = "labelled"
+    content = "features"
+
+    def fits(self, path: Path) -> bool:
+        """A file by its suffix, a folder by the names of the arrays in its files."""
+        return complete(files(path)) if path.is_dir() else path.suffix.lower() in SUFFIXES
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a label set: one file, or a folder of them."""
+        paths = files(path) if path.is_dir() else [path]
+        blocks: dict[str, Block] = {}
+        for file in paths:
+            for name, value in array_files.arrays(file, lambda name: role(name) is not None).items():
+                split, kind = role(name) or ("", "")
+                blocks.setdefault(split, {})[kind] = np.asarray(value)
+        ours = {split: block for split, block in blocks.items() if "image" in block and "text" in block}
+        if not ours:
+            raise BadInput(f"{path}: no arrays of pictures and texts; train_img, train_txt and train_img_lab would do")
+        xmedia = any(name.endswith("ImgCat") for file in paths for name in array_files.names(file))
+        return assemble(_with_validation(ours, options, last=xmedia), path, self.name)
+
+
+class Wikipedia(Format):
+    """Wikipedia's folder: raw_features.mat and the two lists whose last column is the class."""
+
+    name = "wikipedia"
+    content = "features"
+
+    def fits(self, path: Path) -> bool:
+        """By names; one of its files alone, or a list that is missing, is told."""
+        if not path.is_dir():
+            if path.name == WIKIPEDIA[0] or path.name.endswith("_cat.list"):
+                raise BadInput(f"{path}: is part of a folder; give the folder {path.parent}")
+            return False
+        if not (path / WIKIPEDIA[0]).exists() or not any(path.glob("*_cat.list")):
+            return False
+        for name in WIKIPEDIA:
+            if not (path / name).exists():
+                raise BadInput(f"{path}: looks like Wikipedia's folder, but {name} is missing")
+        return True
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read Wikipedia's folder: raw_features.mat and the two lists whose last column is the class."""
+        found = array_files.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
+        blocks: dict[str, Block] = {}
+        names: list[str] = []
+        for split, short, file in (("train", "tr", WIKIPEDIA[1]), ("test", "te", WIKIPEDIA[2])):
+            cells = [line.split("\t") for line in text_lines(inside(path, file))]
+            classes = _classes(cells, path / file)
+            if f"I_{short}" not in found or f"T_{short}" not in found:
+                raise BadInput(f"{path / WIKIPEDIA[0]}: needs I_{short} and T_{short}")
+            blocks[split] = {"image": found[f"I_{short}"], "text": found[f"T_{short}"], "image_label": classes}
+            names += [cell[-2] if len(cell) > 1 else cell[0] for cell in cells]
+        categories = path / "categories.list"
+        spelled = text_lines(inside(path, categories.name)) if categories.is_file() else None
+        unique = names if len(set(names)) == len(names) else [f"{row}:{name}" for row, name in enumerate(names)]
+        return assemble(_with_validation(blocks, options), path, self.name, names=unique, classes=spelled)
+
+
 def role(name: str) -> tuple[str, str] | None:
     """(split, kind) of an array by its name; None if it is none of ours."""
     patterns = (r"(train|valid|val|dev|test|tr|te)_(\w+)", r"(tr|te|va)((?:Img|Txt)Cat)")
@@ -69,39 +131,6 @@ def complete(paths: list[Path]) -> bool:
     """True if the files together have pictures and texts of one split."""
     roles = {role(name) for path in paths for name in array_files.names(path)}
     return any((split, "image") in roles and (split, "text") in roles for split in ("train", "val", "test"))
-
-
-def read(path: Path, options: Options) -> Pairs:
-    """Read a label set: one file, or a folder of them."""
-    paths = files(path) if path.is_dir() else [path]
-    blocks: dict[str, Block] = {}
-    for file in paths:
-        for name, value in array_files.arrays(file, lambda name: role(name) is not None).items():
-            split, kind = role(name) or ("", "")
-            blocks.setdefault(split, {})[kind] = np.asarray(value)
-    ours = {split: block for split, block in blocks.items() if "image" in block and "text" in block}
-    if not ours:
-        raise BadInput(f"{path}: no arrays of pictures and texts; train_img, train_txt and train_img_lab would do")
-    xmedia = any(name.endswith("ImgCat") for file in paths for name in array_files.names(file))
-    return assemble(_with_validation(ours, options, last=xmedia), path, "labelled")
-
-
-def wikipedia(path: Path, options: Options) -> Pairs:
-    """Read Wikipedia's folder: raw_features.mat and the two lists whose last column is the class."""
-    found = array_files.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
-    blocks: dict[str, Block] = {}
-    names: list[str] = []
-    for split, short, file in (("train", "tr", WIKIPEDIA[1]), ("test", "te", WIKIPEDIA[2])):
-        cells = [line.split("\t") for line in text_lines(inside(path, file))]
-        classes = _classes(cells, path / file)
-        if f"I_{short}" not in found or f"T_{short}" not in found:
-            raise BadInput(f"{path / WIKIPEDIA[0]}: needs I_{short} and T_{short}")
-        blocks[split] = {"image": found[f"I_{short}"], "text": found[f"T_{short}"], "image_label": classes}
-        names += [cell[-2] if len(cell) > 1 else cell[0] for cell in cells]
-    categories = path / "categories.list"
-    spelled = text_lines(inside(path, categories.name)) if categories.is_file() else None
-    unique = names if len(set(names)) == len(names) else [f"{row}:{name}" for row, name in enumerate(names)]
-    return assemble(_with_validation(blocks, options), path, "wikipedia", names=unique, classes=spelled)
 
 
 def _classes(cells: list[list[str]], file: Path) -> np.ndarray:

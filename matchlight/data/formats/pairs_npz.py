@@ -5,6 +5,7 @@ Every member is plain numbers: texts are one block of UTF-8 and the places where
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.data.formats import array_files
-from matchlight.data.formats.annotations import Options, split_name
+from matchlight.data.formats.annotations import split_name
 from matchlight.data.formats.array_values import pack, unpack
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.relevance_file import checked
 from matchlight.data.formats.safety import finite, inside
 from matchlight.data.formats.sources import ArrayFeatures
@@ -27,44 +29,69 @@ MARK = "matchlight_pairs"  # a member whose presence says that this file is ours
 BLOCK = 1024
 
 
+class PairsNpz(Format):
+    """pairs.npz: the file, or the folder that holds it."""
+
+    name = "npz"
+    content = "features"
+    file = FILE
+
+    def fits(self, path: Path) -> bool:
+        """By the mark inside, which label sets in .npz files do not have."""
+        if path.is_dir():
+            return os.path.lexists(path / FILE) and ours(inside(path, FILE))
+        return path.suffix.lower() == ".npz" and ours(path)
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read pairs.npz (the file, or the folder that holds it)."""
+        path = inside(path, FILE) if path.is_dir() else path
+        found = array_files.npz(path, lambda name: True)
+        where = str(path)
+        names = _texts(found, "names", where)
+        captions = _texts(found, "captions", where)
+        if "picture" not in found or not captions:
+            raise BadInput(f"{path}: no pairs in it; `matchlight data convert --to npz` writes such files")
+        picture = _whole(found["picture"], len(captions), where)
+        if "splits" in found:
+            splits = np.array([split_name(split, where) for split in _texts(found, "splits", where)])
+        else:
+            splits = default_splits(names, None, seed=options.seed)
+        image = found.get("image_features")
+        if image is not None and image.ndim not in (2, 3):
+            raise BadInput(f"{path}: image_features of shape {image.shape}; (n, dim) or (n, regions, dim) is needed")
+        return Pairs(
+            names=names,
+            captions=captions,
+            picture=picture,
+            splits=splits,
+            features=None if image is None else ArrayFeatures(image, f"{path} image_features"),
+            text_features=_floats(found, "text_features", where),
+            tokens=_tokens(found, where),
+            boxes=found.get("boxes"),
+            objects=found.get("objects"),
+            labels=_labels(found, where),
+            relevance=_relevance(found, where),
+            root=path.parent,
+            format=self.name,
+        )
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """The whole data set into one file, features a block at a time."""
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=True) as packed:
+            for name, values in _members(pairs).items():
+                with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
+            if pairs.features is not None:
+                _write_features(packed, pairs.features)
+
+
 def ours(path: Path) -> bool:
     """True if the file is one that `write` made."""
     return MARK in array_files.names(path)
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read pairs.npz (the file, or the folder that holds it)."""
-    path = inside(path, FILE) if path.is_dir() else path
-    found = array_files.npz(path, lambda name: True)
-    where = str(path)
-    names = _texts(found, "names", where)
-    captions = _texts(found, "captions", where)
-    if "picture" not in found or not captions:
-        raise BadInput(f"{path}: no pairs in it; `matchlight data convert --to npz` writes such files")
-    picture = _whole(found["picture"], len(captions), where)
-    if "splits" in found:
-        splits = np.array([split_name(split, where) for split in _texts(found, "splits", where)])
-    else:
-        splits = default_splits(names, None, seed=options.seed)
-    text = found.get("text_features")
-    image = found.get("image_features")
-    if image is not None and image.ndim not in (2, 3):
-        raise BadInput(f"{path}: image_features of shape {image.shape}; (n, dim) or (n, regions, dim) is needed")
-    return Pairs(
-        names=names,
-        captions=captions,
-        picture=picture,
-        splits=splits,
-        features=None if image is None else ArrayFeatures(image, f"{path} image_features"),
-        text_features=None if text is None else finite(text.astype(np.float32, copy=False), f"{path} text_features"),
-        tokens=_tokens(found, where),
-        boxes=found.get("boxes"),
-        objects=found.get("objects"),
-        labels=_labels(found, where),
-        relevance=_relevance(found, where),
-        root=path.parent,
-        format="npz",
-    )
+def _floats(found: dict[str, np.ndarray], name: str, where: str) -> np.ndarray | None:
+    return finite(found[name].astype(np.float32, copy=False), f"{where} {name}") if name in found else None
 
 
 def _texts(found: dict[str, np.ndarray], name: str, where: str) -> list[str]:
@@ -109,16 +136,6 @@ def _relevance(found: dict[str, np.ndarray], where: str) -> Any:
         return checked(csr_matrix((values, indices, starts), shape=tuple(map(int, found["relevance_shape"]))))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(f"{where}: damaged; its relevance is no sparse matrix") from error
-
-
-def write(pairs: Pairs, path: Path) -> None:
-    """The whole data set into one file, features a block at a time."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as packed:
-        for name, values in _members(pairs).items():
-            with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
-        if pairs.features is not None:
-            _write_features(packed, pairs.features)
 
 
 def _members(pairs: Pairs) -> dict[str, np.ndarray]:

@@ -16,17 +16,74 @@ from typing import Any
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, Table, split_of
+from matchlight.data.formats.annotations import Annotations, split_of
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
 from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
-from matchlight.data.formats.jsonl import with_pictures_beside
+from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.data.formats.sources import Pictures
 from matchlight.pairs import BadPicture, Pairs
 
 GROUP = 64  # pictures a row group: what reading one picture costs
 OURS = b"matchlight"
+
+
+class Parquet(Format):
+    """A Parquet file, or a folder of them."""
+
+    name = "parquet"
+
+    def fits(self, path: Path) -> bool:
+        """By name."""
+        return any(path.glob("*.parquet")) if path.is_dir() else path.suffix.lower() == ".parquet"
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a Parquet file, or all of a folder in order of name."""
+        files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if path.is_dir():
+            files = [inside(path, file.name) for file in files]
+        table = Annotations(path)
+        where: list[tuple[int, int]] = []
+        column, embedded = "", False
+        for number, file in enumerate(files):
+            column, embedded, rows = _rows(file)
+            for row, entry in enumerate(rows):
+                before = len(table.names)
+                table.add(where=f"{file} row {row}", **entry)
+                if len(table.names) > before:
+                    where.append((number, row))
+        root = path if path.is_dir() else path.parent
+        if not embedded:
+            return with_pictures_beside(table, self.name, root, options)
+        places = np.array(where, dtype=np.int64).reshape(-1, 2)
+        return table.pairs(
+            self.name,
+            root,
+            options,
+            lambda names, kept: ParquetPictures(files, column, names, places[kept], max_pixels=options.max_pixels),
+        )
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """pairs.parquet: one row a picture, its bytes inside; a picture met again carries its name alone."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        texts = pa.list_(pa.string())
+        fields = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("captions", texts)]
+        fields += [("split", pa.string()), ("labels", texts), ("caption_labels", pa.list_(texts))]
+        schema = pa.schema(fields, metadata={OURS: b"1"})
+        with pq.ParquetWriter(out / "pairs.parquet", schema) as writer:
+            part: list[dict[str, Any]] = []
+            for entry, blob in entries_with_bytes(pairs):
+                part.append({**entry, "image": {"bytes": blob, "path": entry["image"]}})
+                if len(part) == GROUP:
+                    writer.write_table(pa.Table.from_pylist(part, schema=schema))
+                    part = []
+            if part:
+                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+        write_relevance(pairs, out)
 
 
 class ParquetPictures(Pictures):
@@ -96,33 +153,6 @@ def _group(path: str, changed: int, column: str, group: int) -> Any:
     return pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read a Parquet file, or all of a folder in order of name."""
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if path.is_dir():
-        files = [inside(path, file.name) for file in files]
-    table = Table(path)
-    where: list[tuple[int, int]] = []
-    column, embedded = "", False
-    for number, file in enumerate(files):
-        column, embedded, rows = _rows(file)
-        for row, entry in enumerate(rows):
-            before = len(table.names)
-            table.add(where=f"{file} row {row}", **entry)
-            if len(table.names) > before:
-                where.append((number, row))
-    root = path if path.is_dir() else path.parent
-    if not embedded:
-        return with_pictures_beside(table, "parquet", root, options)
-    places = np.array(where, dtype=np.int64).reshape(-1, 2)
-    return table.pairs(
-        "parquet",
-        root,
-        options,
-        lambda names, kept: ParquetPictures(files, column, names, places[kept], max_pixels=options.max_pixels),
-    )
-
-
 def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
     """The image column, whether it holds bytes, and one entry a row (the bytes are left in the file)."""
     import pyarrow as pa
@@ -188,24 +218,3 @@ def _entries(
 def _captions(record: dict[str, Any], columns: Columns, header: list[str]) -> Any:
     place = columns.many if columns.many is not None else columns.one
     return record[header[place]] if place is not None else [record[header[i]] for i in columns.several]
-
-
-def write(pairs: Pairs, folder: Path) -> None:
-    """pairs.parquet: one row a picture, its bytes inside; a picture met again carries its name alone."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    texts = pa.list_(pa.string())
-    fields = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("captions", texts)]
-    fields += [("split", pa.string()), ("labels", texts), ("caption_labels", pa.list_(texts))]
-    schema = pa.schema(fields, metadata={OURS: b"1"})
-    with pq.ParquetWriter(folder / "pairs.parquet", schema) as writer:
-        part: list[dict[str, Any]] = []
-        for entry, blob in entries_with_bytes(pairs):
-            part.append({**entry, "image": {"bytes": blob, "path": entry["image"]}})
-            if len(part) == GROUP:
-                writer.write_table(pa.Table.from_pylist(part, schema=schema))
-                part = []
-        if part:
-            writer.write_table(pa.Table.from_pylist(part, schema=schema))
-    write_relevance(pairs, folder)

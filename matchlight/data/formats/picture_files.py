@@ -7,15 +7,30 @@ second. Names that lead out of the data folder and tar members that are no plain
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from matchlight.data.formats import tar
-from matchlight.data.formats.annotations import Options, problem
+from matchlight.data.formats.annotations import Annotations, problem
+from matchlight.data.formats.base import Options
 from matchlight.data.formats.safety import inside, is_inside, safe_name
 from matchlight.data.formats.sources import FolderPictures, TarPictures
-from matchlight.pairs import Problem
+from matchlight.pairs import Pairs, PictureSource, Problem
+
+
+def with_pictures_beside(lines: Annotations, format: str, root: Path, options: Options) -> Pairs:
+    """The data set of some lines whose pictures lie in images/, images.tar or beside them."""
+    problems: list[Problem] = []
+
+    def source(names: list[str], kept: np.ndarray) -> PictureSource:
+        pictures, wrong = find_pictures(root, names, options)
+        problems.extend(wrong)
+        return pictures
+
+    pairs = lines.pairs(format, root, options, source)
+    return replace(pairs, problems=pairs.problems + problems)
 
 
 def find_pictures(root: Path, names: list[str], options: Options) -> tuple[FolderPictures | TarPictures, list[Problem]]:

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, split_name
+from matchlight.data.formats.annotations import split_name
 from matchlight.data.formats.array_files import mat
 from matchlight.data.formats.array_values import text_lines
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.boxes import region_classes
 from matchlight.data.formats.safety import inside, load_npy
 from matchlight.data.formats.scan_folder import ORDER, Part, _boxes, _existing, _ids, assemble, vocabulary
@@ -23,15 +24,25 @@ from matchlight.pairs import Pairs
 LISTS = ("common_tags.txt", "TagList1k.txt")
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read a folder of regions and tags."""
-    names = [file.name.removesuffix("_preim.npy") for file in path.glob("*_preim.npy")]
-    names.sort(key=lambda name: (ORDER.get(name, 4), name))
-    tags = _existing(path, *LISTS)
-    if tags is None:
-        raise BadInput(f"{path}: no {LISTS[0]}, which spells the tags one a line")
-    words = [line.split()[0] if line else "" for line in text_lines(tags)]
-    return assemble([_part(path, name, words) for name in names], path, "roi", vocabulary(path))
+class RegionsAndTags(Format):
+    """A folder with {split}_preim.npy."""
+
+    name = "roi"
+    content = "features"
+
+    def fits(self, path: Path) -> bool:
+        """By names."""
+        return path.is_dir() and any(path.glob("*_preim.npy"))
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a folder of regions and tags."""
+        names = [file.name.removesuffix("_preim.npy") for file in path.glob("*_preim.npy")]
+        names.sort(key=lambda name: (ORDER.get(name, 4), name))
+        tags = _existing(path, *LISTS)
+        if tags is None:
+            raise BadInput(f"{path}: no {LISTS[0]}, which spells the tags one a line")
+        words = [line.split()[0] if line else "" for line in text_lines(tags)]
+        return assemble([_part(path, name, words) for name in names], path, self.name, vocabulary(path))
 
 
 def _part(folder: Path, name: str, words: list[str]) -> Part:

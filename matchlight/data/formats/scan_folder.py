@@ -21,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Options, problem, split_name
+from matchlight.data.formats import scan_writer
+from matchlight.data.formats.annotations import problem, split_name
 from matchlight.data.formats.array_values import multi_hot, parts_of_picture, text_lines
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.boxes import joined_classes, region_classes
 from matchlight.data.formats.safety import inside, load_npy
 from matchlight.data.formats.sources import NpyFeatures
@@ -30,6 +32,38 @@ from matchlight.pairs import Labels, Pairs
 
 CAPTIONS = re.compile(r"(.+)_(?:pre)?caps\.(?:txt|tsv)")
 ORDER = {"train": 0, "dev": 1, "val": 1, "test": 2, "testall": 3}
+
+
+class ScanFolder(Format):
+    """A precomputed folder, or one of its caption files."""
+
+    name = "scan"
+    content = "features"
+
+    def fits(self, path: Path) -> bool:
+        """By names: captions of a split; captions.txt and other tables are not."""
+        if path.is_dir():
+            return bool(splits(path))
+        return path.suffix.lower() == ".txt" and CAPTIONS.fullmatch(path.name) is not None
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read a precomputed folder."""
+        folder = path if path.is_dir() else path.parent
+        names = splits(folder)
+        if not names:
+            raise BadInput(
+                f"{folder}: no {{split}}_caps.txt; a precomputed folder holds test_caps.txt with test_ims.npy"
+            )
+        parts = [_part(folder, name) for name in names]
+        return assemble(parts, folder, self.name, vocabulary(folder))
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """Split by split."""
+        scan_writer.write(pairs, out)
+
+    def obstacle(self, pairs: Pairs) -> str | None:
+        """A line is a caption, and every picture of a split has the same number of them."""
+        return super().obstacle(pairs) or scan_writer.obstacle(pairs)
 
 
 @dataclass
@@ -53,16 +87,6 @@ def splits(folder: Path) -> list[str]:
     """The splits a folder has captions for, in the usual order."""
     found = {match[1] for path in folder.iterdir() if (match := CAPTIONS.fullmatch(path.name))}
     return sorted(found, key=lambda name: (ORDER.get(name, 4), name))
-
-
-def read(path: Path, options: Options) -> Pairs:
-    """Read a precomputed folder."""
-    folder = path if path.is_dir() else path.parent
-    names = splits(folder)
-    if not names:
-        raise BadInput(f"{folder}: no {{split}}_caps.txt; a precomputed folder holds test_caps.txt with test_ims.npy")
-    parts = [_part(folder, name) for name in names]
-    return assemble(parts, folder, "scan", vocabulary(folder))
 
 
 def assemble(parts: list[Part], folder: Path, format: str, vocab: Path | None = None) -> Pairs:

@@ -7,16 +7,24 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.console import say, track
-from matchlight.core import BadInput
 from matchlight.pairs import FeatureSource, Pairs
 
 BLOCK = 1024  # pictures copied at a time
 
 
+def obstacle(pairs: Pairs) -> str | None:
+    """Why the folder cannot hold this data set, as the end of a sentence; None: it can."""
+    if pairs.text_features is not None:
+        return "its texts are vectors, which scan cannot hold; --to npz can"
+    for name in pairs.split_names:
+        if captions_each(pairs.subset(name)) is None:
+            wanted = f"the same number of captions for each picture of {name}, in picture order"
+            return f"scan needs {wanted}; --to npz holds any"
+    return None
+
+
 def write(pairs: Pairs, folder: Path) -> None:
     """{split}_ims.npy, _caps.txt, _ids.txt, and what else is known."""
-    if pairs.text_features is not None:
-        raise BadInput(f"{pairs.root}: its texts are vectors, which scan cannot hold; --to npz can")
     if pairs.relevance is not None:
         _write_relevance(pairs, folder)
     changed = sum(caption != _line(caption) for caption in pairs.captions)
@@ -29,8 +37,8 @@ def write(pairs: Pairs, folder: Path) -> None:
 
 
 def _write_split(part: Pairs, folder: Path, name: str) -> None:
-    each = _captions_each(part, name)
-    assert part.features is not None
+    each = captions_each(part)
+    assert part.features is not None and each is not None  # `obstacle` has looked
     save_features(part.features, folder / f"{name}_ims.npy")
     _lines(folder / f"{name}_caps.txt", [_line(caption) for caption in part.captions])
     _lines(folder / f"{name}_ids.txt", [_line(picture) for picture in part.names])
@@ -46,15 +54,11 @@ def _write_split(part: Pairs, folder: Path, name: str) -> None:
             np.save(folder / f"{name}_text_labels.npy", part.labels.text)
 
 
-def _captions_each(part: Pairs, name: str) -> int:
+def captions_each(part: Pairs) -> int | None:
+    """How many captions every picture of a split has; None where they differ or do not stand in picture order."""
     each = len(part) // len(part.names) if len(part.names) else 0
-    expected = np.arange(len(part.names)).repeat(each)
-    if not each or len(expected) != len(part) or (expected != part.picture).any():
-        raise BadInput(
-            f"{part.root}: scan needs the same number of captions for each picture of {name}, in picture order; "
-            "--to npz holds any"
-        )
-    return each
+    in_order = np.array_equal(np.arange(len(part.names)).repeat(each), part.picture)
+    return each if each and in_order else None
 
 
 def save_features(source: FeatureSource, path: Path) -> None:

@@ -21,7 +21,8 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats import tar
-from matchlight.data.formats.annotations import Options, Table, key_of, problem, split_of
+from matchlight.data.formats.annotations import Annotations, key_of, problem, split_of
+from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
 from matchlight.data.formats.safety import inside, read_range
@@ -30,6 +31,54 @@ from matchlight.pairs import Pairs
 
 SHARD = 5000  # samples a shard
 LONGEST = 1 << 24  # bytes of a .txt or .json
+
+
+class WebDataset(Format):
+    """A tar, or a folder of them."""
+
+    name = "webdataset"
+
+    def fits(self, path: Path) -> bool:
+        """A file by its name, a folder by what its tars begin with."""
+        return bool(shards_of(path)) if path.is_dir() else path.suffix.lower() == ".tar"
+
+    def read(self, path: Path, options: Options) -> Pairs:
+        """Read one shard, or all of a folder in order of name."""
+        shards = shards_of(path) if path.is_dir() else [path]
+        table = Annotations(path)
+        where: list[tuple[int, int, int]] = []
+        refused: list[str] = []
+        for number, shard in enumerate(shards):
+            listing = tar.index(shard)
+            refused += [f"{shard.name}: {name}" for name in listing.refused]
+            _add_shard(table, where, listing, number)
+        places = np.array(where, dtype=np.int64).reshape(-1, 3)
+        pairs = table.pairs(
+            self.name,
+            path if path.is_dir() else path.parent,
+            options,
+            lambda names, kept: TarPictures(shards, names, places[kept], max_pixels=options.max_pixels),
+        )
+        absent = np.flatnonzero(pairs.pictures.where[:, 0] < 0).tolist()  # type: ignore[union-attr]
+        missing = [pairs.names[i] for i in absent]
+        more = problem("missing", missing) + problem("refused in tar", refused)
+        return replace(pairs, problems=pairs.problems + more)
+
+    def write(self, pairs: Pairs, out: Path) -> None:
+        """Shards of 5,000 samples, picture bytes as they are."""
+        shard: tarfile.TarFile | None = None
+        try:
+            for count, (entry, blob) in enumerate(entries_with_bytes(pairs)):
+                if count % SHARD == 0:
+                    if shard is not None:
+                        shard.close()
+                    shard = tarfile.open(out / f"pairs-{count // SHARD:06d}.tar", "w")  # noqa: SIM115 (closed below)
+                assert shard is not None
+                _write_sample(shard, f"{count:08d}", entry, blob)
+        finally:
+            if shard is not None:
+                shard.close()
+        write_relevance(pairs, out)
 
 
 @dataclass
@@ -51,30 +100,7 @@ def shards_of(folder: Path) -> list[Path]:
     return [path for path in named if tar.is_tar(path)]
 
 
-def read(path: Path, options: Options) -> Pairs:
-    """Read one shard, or all of a folder in order of name."""
-    shards = shards_of(path) if path.is_dir() else [path]
-    table = Table(path)
-    where: list[tuple[int, int, int]] = []
-    refused: list[str] = []
-    for number, shard in enumerate(shards):
-        listing = tar.index(shard)
-        refused += [f"{shard.name}: {name}" for name in listing.refused]
-        _add_shard(table, where, listing, number)
-    places = np.array(where, dtype=np.int64).reshape(-1, 3)
-    pairs = table.pairs(
-        "webdataset",
-        path if path.is_dir() else path.parent,
-        options,
-        lambda names, kept: TarPictures(shards, names, places[kept], max_pixels=options.max_pixels),
-    )
-    absent = np.flatnonzero(pairs.pictures.where[:, 0] < 0).tolist()  # type: ignore[union-attr]
-    missing = [pairs.names[i] for i in absent]
-    more = problem("missing", missing) + problem("refused in tar", refused)
-    return replace(pairs, problems=pairs.problems + more)
-
-
-def _add_shard(table: Table, where: list[tuple[int, int, int]], listing: tar.TarIndex, number: int) -> None:
+def _add_shard(table: Annotations, where: list[tuple[int, int, int]], listing: tar.TarIndex, number: int) -> None:
     place = os.open(listing.path, os.O_RDONLY)
     try:
         for sample in _samples(listing):
@@ -103,7 +129,7 @@ def _samples(listing: tar.TarIndex) -> Iterator[Sample]:
         yield sample
 
 
-def _add_sample(table: Table, sample: Sample, place: int, shard: Path) -> None:
+def _add_sample(table: Annotations, sample: Sample, place: int, shard: Path) -> None:
     at = f"{shard} sample {sample.key!r}"
     about = _about(sample, place, at)
     picture = sample.picture
@@ -149,23 +175,6 @@ def _text(place: int, where: tuple[int, int], at: str) -> str:
         return read_range(place, offset, size).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{at}: its text is not UTF-8") from error
-
-
-def write(pairs: Pairs, folder: Path) -> None:
-    """Shards of 5,000 samples, picture bytes as they are."""
-    shard: tarfile.TarFile | None = None
-    try:
-        for count, (entry, blob) in enumerate(entries_with_bytes(pairs)):
-            if count % SHARD == 0:
-                if shard is not None:
-                    shard.close()
-                shard = tarfile.open(folder / f"pairs-{count // SHARD:06d}.tar", "w")  # noqa: SIM115 (closed below)
-            assert shard is not None
-            _write_sample(shard, f"{count:08d}", entry, blob)
-    finally:
-        if shard is not None:
-            shard.close()
-    write_relevance(pairs, folder)
 
 
 def _write_sample(shard: tarfile.TarFile, key: str, entry: dict[str, Any], blob: bytes | None) -> None:
