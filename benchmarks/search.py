@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.files import write_json
-from matchlight.indexing.speed import time_drawn_sets, time_run
+from matchlight.indexing.search_speed import time_drawn_sets, time_run
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 

@@ -78,7 +78,7 @@ def search(
 
     Example: matchlight bench search --items 100000
     """
-    from matchlight.indexing.speed import time_drawn_sets
+    from matchlight.indexing.search_speed import time_drawn_sets
 
     line = time_drawn_sets(items, each=each, dim=dim, target=target)
     if json:

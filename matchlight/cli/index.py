@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, megabytes, table
+
+if TYPE_CHECKING:
+    from matchlight.indexing.index import Description
 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
@@ -39,14 +42,23 @@ def index(
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
 
-    options = {"engine": engine, "address": address, "split": split, "target": target, "seed": seed}
-    made = Index.build(Run.load(run, device=device), Pairs.read(data), out, candidates=candidates, **options)  # type: ignore[arg-type]
+    made = Index.build(
+        Run.load(run, device=device),
+        Pairs.read(data),
+        out,
+        engine=engine,
+        address=address,
+        split=split,
+        target=target,
+        candidates=candidates,
+        seed=seed,
+    )
     with made:
         if rank() == 0:
             _built(out, made.describe(), json=json)
 
 
-def _built(out: Path, about: dict[str, Any], *, json: bool) -> None:
+def _built(out: Path, about: Description, *, json: bool) -> None:
     if json:
         emit({"index": out, **about})
         return
@@ -81,7 +93,7 @@ def search(
         raise BadInput('search takes "words" or --image FILE, one of the two')
     narrowed = _where(where or [])
     with Index.load(index, device=device) as found:
-        question: Any = None if image is None else str(image)
+        question = None if image is None else str(image)
         results = found.search(words, image=question, top=top, exact=exact, where=narrowed, find=find)
     if results.unknown:
         say(f"words the model does not know: {', '.join(results.unknown)}")

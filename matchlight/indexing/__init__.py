@@ -19,7 +19,7 @@ The files, in reading order:
     explain, picture_map   which region answers which word;  the collection as points on a map
     versions, verified     versions side by side, switched in one step; checksums, computed again only after a change
     stored_sets, records, thumbnails   files of vectors, of small records, of small pictures
-    speed            how much faster than scoring everything
+    search_speed     how much faster than scoring everything
 """
 
 from matchlight.indexing.index import Index

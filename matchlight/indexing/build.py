@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -25,9 +25,8 @@ from matchlight.devices import start_processes
 from matchlight.indexing import distil, picture_map, versions
 from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.engines import Engine, check_engine
-from matchlight.indexing.engines.faiss import Faiss, load_faiss
-from matchlight.indexing.engines.milvus import Milvus, connect
+from matchlight.indexing.engines import Place, engine_class
+from matchlight.indexing.index_json import EngineInfo, IndexInfo, Next
 from matchlight.indexing.query_encoder import usual_padding
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
@@ -44,33 +43,46 @@ WORTH = 400  # items below which scoring everything is as quick as anything
 COARSE = ("auto", "plain", "distilled")
 
 
+class Settings(TypedDict, total=False):
+    """The keywords of `Index.build`; `Options` says what each is when it is left out."""
+
+    engine: str
+    address: str | None
+    split: str
+    target: float
+    candidates: int | None
+    thumbnails: bool
+    map: bool
+    seed: int
+    coarse: str
+
+
 @dataclass(frozen=True)
 class Options:
     """How an index is built."""
 
     engine: str = "faiss"
-    address: str | None = None
+    address: str | None = None  # of an engine that is a server
     split: str = "all"
-    target: float = 0.99
-    candidates: int | None = None
+    target: float = 0.99  # share of the true best ten that the candidates must hold
+    candidates: int | None = None  # how many; None: as many as the target needs
     thumbnails: bool = True
     map: bool = True
     seed: int = 0
-    coarse: str = "auto"
+    coarse: str = "auto"  # vectors that propose candidates: the model's own (plain), distilled, or the better
 
     def check(self) -> None:
         """One clear line for what cannot be."""
-        check_engine(self.engine)
+        engine = engine_class(self.engine)
         if not 0 < self.target <= 1:
             raise BadInput(f"target={self.target}: a share of the true best ten, above 0 and up to 1")
         if self.candidates is not None and self.candidates < 1:
             raise BadInput(f"candidates={self.candidates}: at least 1")
-        if self.address is not None and self.engine != "milvus":
-            raise BadInput(f"--address {self.address}: only --engine milvus has an address")
+        if self.address is not None and not engine.has_address:
+            raise BadInput(f"--address {self.address}: --engine {self.engine} has no address; --engine milvus has")
         if self.coarse not in COARSE:
             raise BadInput(f"coarse={self.coarse}: {', '.join(COARSE)}")
-        if self.engine == "faiss":
-            load_faiss()  # told before anything slow is done
+        engine.check()  # said before anything slow is done
 
 
 def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> Path:
@@ -95,7 +107,7 @@ def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> P
     return root
 
 
-def _plan(run: Run, source: Source, options: Options) -> dict[str, Any]:
+def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:
     weights = digest(*(value.cpu().numpy() for value in run.matcher.state_dict().values()))
     return {
         "model": weights,
@@ -145,9 +157,9 @@ def complete(
     options: Options,
     *,
     padding: int | None,
-    after: dict[str, int] | None = None,
+    after: Next | None = None,
 ) -> Path:
-    """From shards to a version in use: what proposes, the engine, how many candidates, the map; then the switch."""
+    """From shards to a version in use: candidate vectors, engine, number of candidates, map; then the switch."""
     numbers, alive = {IMAGE: catalogue.ids, TEXT: catalogue.rows}, catalogue.alive_sides()
     sides = {
         side: Side(Sets([folder / SETS / name for name in shards[side]]), numbers[side], None, 0, alive=alive[side])
@@ -160,33 +172,26 @@ def complete(
     rows = pick_proposer(searcher, truths, options)
     if isinstance(searcher.proposer, distil.Distilled):
         searcher.proposer.save(folder / MAPS)
-    uid, old = secrets.token_hex(6), _engine_of(root)
-    gone = {side: np.delete(numbers[side], one.remaining()) for side, one in sides.items()}
-    engines = make_engines(folder, root, numbers, rows, options, uid, gone)
-    measured = {}
-    for side, engine in engines.items():
-        sides[side].engine = engine
-        measured[side] = measure(searcher, truths[side], options.target, options.candidates)
+    engine, replaced = new_engine(options), _engine_of(root)
+    make_engines(folder, root, engine, sides, rows)
+    measured = {side: measure(searcher, truths[side], options.target, options.candidates) for side in sides}
     if options.map:
-        files.write_array(
-            folder / "map.npy", picture_map.points(rows[IMAGE].astype(np.float32).mean(1), seed=options.seed)
-        )
+        means = rows[IMAGE].astype(np.float32).mean(1)
+        files.write_array(folder / "map.npy", picture_map.points(means, seed=options.seed))
     catalogue.save(folder / ITEMS)
-    about = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
-    about |= {"sides": {side: {**one.plain(), **_shape(rows[side])} for side, one in measured.items()}}
-    about["next"] = after or about["next"]
-    about["engine"] |= {"uid": uid} if options.engine == "milvus" else {}
-    files.write_json(folder / "index.json", about)
+    info = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
+    info["sides"] = {
+        side: one.info(each=rows[side].shape[1], dim=rows[side].shape[2]) for side, one in measured.items()
+    }
+    info["engine"], info["next"] = engine, after or info["next"]
+    files.write_json(folder / "index.json", info)
     final = versions.finish(folder, root)
-    for engine in engines.values():
-        engine.close()
-    _drop(old, root, uid)
+    for own in sides.values():
+        if own.engine is not None:
+            own.engine.close()
+    _discard(replaced, root)
     _report(measured)
     return final
-
-
-def _shape(rows: np.ndarray) -> dict[str, int]:
-    return {"each": rows.shape[1], "dim": rows.shape[2]}
 
 
 def describe(
@@ -197,8 +202,8 @@ def describe(
     *,
     padding: int | None,
     proposer: str,
-) -> dict[str, Any]:
-    """What `index.json` says besides what was measured."""
+) -> IndexInfo:
+    """What `index.json` says; `sides` are filled in once they are measured."""
     return {
         "method": run.method,
         "engine": {"name": options.engine, "address": options.address},
@@ -215,6 +220,7 @@ def describe(
         "built": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": VERSION,
         "seed": options.seed,
+        "sides": {},
     }
 
 
@@ -239,8 +245,8 @@ def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options
     unseen = {truth.given: truth.places for truth in truths.values()}
     learned: Proposer = distil.distilled(searcher, seed=options.seed, unseen=unseen)
     rows = _rows(searcher, learned)
-    found = _cost(truths, learned, rows, options.target)
-    if own and options.coarse == "auto" and sum(found.values()) >= sum(cost.values()):
+    learned_cost = _cost(truths, learned, rows, options.target)
+    if own and options.coarse == "auto" and sum(learned_cost.values()) >= sum(cost.values()):
         return own
     searcher.proposer = learned
     return rows
@@ -254,47 +260,51 @@ def _cost(truths: dict[str, Truth], proposer: Proposer, rows: dict[str, np.ndarr
     return {side: needed(truth, proposer, rows[side], target) for side, truth in truths.items()}
 
 
+def new_engine(options: Options) -> EngineInfo:
+    """What a version says of its engine; a database tells versions apart by a `uid` in the names it is given."""
+    named: EngineInfo = {"name": options.engine, "address": options.address}
+    if not engine_class(options.engine).in_files:
+        named["uid"] = secrets.token_hex(6)
+    return named
+
+
+def place_of(root: Path, folder: Path, engine: EngineInfo, side: str) -> Place:
+    """Where the engine of one side of a version keeps its rows."""
+    return Place(folder / ENGINE / side, root, f"matchlight_{engine.get('uid', '')}_{side}", engine["address"])
+
+
 def make_engines(
-    folder: Path,
-    root: Path,
-    numbers: dict[str, np.ndarray],
-    rows: dict[str, np.ndarray],
-    options: Options,
-    uid: str,
-    gone: dict[str, np.ndarray],
-) -> dict[str, Engine]:
-    """An engine a side, with all rows in it; items that are `gone` are taken out again."""
-    made: dict[str, Engine]
-    if options.engine == "faiss":
-        made = {side: Faiss.build(numbers[side], rows[side]) for side in rows}
-    else:
-        client = connect(options.address or str(root / versions.DATABASE))
-        made = {side: Milvus.build(client, f"matchlight_{uid}_{side}", numbers[side], rows[side]) for side in rows}
-    for side, engine in made.items():
-        if len(gone[side]):
-            engine.remove(gone[side])
-        engine.save(folder / ENGINE / side)
-    return made
+    folder: Path, root: Path, engine: EngineInfo, sides: dict[str, Side], rows: dict[str, np.ndarray]
+) -> None:
+    """Give each side an engine with all rows in it; items that were removed are taken out again."""
+    for name, side in sides.items():
+        place = place_of(root, folder, engine, name)
+        side.engine = engine_class(engine["name"]).build(place, side.numbers, rows[name])
+        removed = np.delete(side.numbers, side.remaining())
+        if len(removed):
+            side.engine.remove(removed)
+        side.engine.save(place.folder)
 
 
-def _engine_of(root: Path) -> dict[str, Any] | None:
-    """The engine of the version that is still in use, if it is readable."""
+def _engine_of(root: Path) -> tuple[Path, EngineInfo] | None:
+    """The version that is still in use and its engine, if they can be read."""
     try:
         folder, _ = versions.current(root, verify=False)
-        return dict(files.read_json(folder / "index.json", "an index")["engine"])
+        info: IndexInfo = files.read_json(folder / "index.json", "an index")
+        return folder, {**info["engine"]}
     except (BadInput, KeyError, TypeError):
         return None
 
 
-def _drop(old: dict[str, Any] | None, root: Path, uid: str) -> None:
-    """Collections of the version that was replaced."""
-    if not old or old.get("name") != "milvus" or old.get("uid") in (None, uid):
+def _discard(replaced: tuple[Path, EngineInfo] | None, root: Path) -> None:
+    """Take what the version that was replaced had in a database out of it."""
+    if replaced is None:
         return
+    folder, engine = replaced
     try:
-        client = connect(old["address"] or str(root / versions.DATABASE))
-    except BadInput:
+        kind = engine_class(engine["name"])
+    except BadInput:  # of a package that is not installed any more
         return
-    for side in (IMAGE, TEXT):
-        if client.has_collection(name := f"matchlight_{old['uid']}_{side}"):
-            client.drop_collection(name)
-    client.close()
+    if not kind.in_files and "uid" in engine:
+        for side in (IMAGE, TEXT):
+            kind.discard(place_of(root, folder, engine, side))

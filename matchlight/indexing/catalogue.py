@@ -7,10 +7,9 @@ the index, so that a number is looked up by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from matchlight.indexing.records import Records, write_records
 from matchlight.pairs import Pairs
 from matchlight.training import checkpoints
 
-Where = dict[str, Any]
+Where = Mapping[str, str | int | Collection[str] | Collection[int] | np.ndarray]  # a name's values: any of them
 FILTERS = ("split", "label", "name", "id")
 
 
@@ -104,11 +103,10 @@ class Catalogue:
             return None
         keep = self.alive.copy()
         for key, value in where.items():
-            keep &= self._passing(key, value if isinstance(value, list | tuple | set | np.ndarray) else [value])
+            keep &= self._passing(key, [value] if isinstance(value, str | int) else list(value))
         return keep
 
-    def _passing(self, key: str, values: Any) -> np.ndarray:
-        wanted = list(values)
+    def _passing(self, key: str, wanted: Sequence[str | int]) -> np.ndarray:
         if key == "split":
             return np.isin(self.split, [_known(str(name), self.split_names, "split") for name in wanted])
         if key == "label":

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -19,14 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Matcher
+from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.shards import slot_shares
 from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.parts.attention import CrossAttention, attention, cosines, own
 from matchlight.parts.sets import SetSimilarity
 from matchlight.runs.evaluation import products_in
-
-if TYPE_CHECKING:
-    from matchlight.indexing.index import Index
 
 Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
@@ -34,8 +33,29 @@ TILES = 4  # a side, where a picture has to be looked at without parts of it
 WORDS = 40  # left out one by one, at most
 
 
+class NearCaption(TypedDict):
+    """The caption nearest to one slot of a picture."""
+
+    row: int
+    caption: str
+    score: float
+
+
+class Explanation(TypedDict):
+    """Why a picture was found."""
+
+    words: list[str]
+    regions: list[list[float]]  # boxes in parts of the picture
+    weights: list[list[float]]  # words x regions, 0 to 1
+    score: float
+    kind: str  # attention, slots, or occlusion: how the weights were worked out
+    slots: list[list[float]]  # what each slot of the picture took of the regions
+    nearest: list[NearCaption]
+    unknown: list[str]  # words that the model does not know
+
+
 @torch.inference_mode()
-def explain(index: Index, place: int, words: str) -> dict[str, Any]:
+def explain(index: OpenIndex, place: int, words: str) -> Explanation:
     """Words, regions (boxes in parts of the picture), weights (words x regions, 0..1) and the score of the pair."""
     ids, names, unknown = index.encoder.tokens(words)
     query = index.encoder.embed(TEXT, index.encoder.text_items([ids]))
@@ -98,16 +118,17 @@ def _agreeing(weights: Tensor, image: Embedding, text: Embedding) -> Tensor:
 
 
 def _attended(similarity: CrossAttention, image: Embedding, text: Embedding) -> Tensor:
-    found = []
-    how: dict[str, Any] = {"temperature": getattr(similarity, "temperature", 9.0)}
-    how |= {"norm": similarity.norm} if isinstance(getattr(similarity, "norm", None), str) else {}
+    both = []
+    attend = partial(attention, temperature=getattr(similarity, "temperature", 9.0))
+    if isinstance(norm := getattr(similarity, "norm", None), str):
+        attend = partial(attend, norm=norm)
     for way in similarity.directions:
         meeting = own(text, image) if way == "t2i" else own(image, text)
-        weights = attention(meeting, **how)
+        weights = attend(meeting)
         agree = cosines(meeting, weights).clamp(min=0)[0, 0]  # of each word, or of each region
         weights = weights[0, :, 0] * agree[None]
-        found.append(weights.T if way == "t2i" else weights)
-    return torch.stack(found).mean(0)
+        both.append(weights.T if way == "t2i" else weights)
+    return torch.stack(both).mean(0)
 
 
 def _through_slots(image: Embedding, text: Embedding) -> Tensor:
@@ -119,14 +140,14 @@ def _through_slots(image: Embedding, text: Embedding) -> Tensor:
     return found - found.amin(1, keepdim=True) if found.shape[1] > 1 else found  # slots share evenly what they ignore
 
 
-def nearest(index: Index, image: Embeddings) -> list[dict[str, Any]]:
+def nearest(index: OpenIndex, image: Embeddings) -> list[NearCaption]:
     """For each slot of a picture the caption with the slot nearest to it; none where the index has no row a slot."""
     side = index.searcher.sides[TEXT]
     rows = index.searcher.proposer.rows(image, IMAGE)[0]
     if side.engine is None or side.engine.each < 2 or len(rows) != image.members[0].vectors.shape[1]:
         return []
     scores, found = side.engine.search(rows.numpy(), 1)
-    out = []
+    out: list[NearCaption] = []
     for score, near in zip(scores, (side.places(one) for one in found), strict=True):
         place = int(near[0]) if len(near) else -1
         row, caption = (int(side.numbers[place]), index.catalogue.caption(place)) if len(near) else (-1, "")
@@ -134,7 +155,7 @@ def nearest(index: Index, image: Embeddings) -> list[dict[str, Any]]:
     return out
 
 
-def boxes_of(index: Index, image: Embedding, count: int) -> list[Box]:
+def boxes_of(index: OpenIndex, image: Embedding, count: int) -> list[Box]:
     """Where a picture's regions are: its own boxes, cells of the backbone's grid, or the whole where nobody knows."""
     if "box" in image.extra and image.extra["box"].shape[1] == count:
         return [tuple(float(v) for v in box[:4]) for box in image.extra["box"][0].cpu()]  # type: ignore[misc]
@@ -156,7 +177,7 @@ def grid(count: int, shape: float) -> list[Box]:
 # ---- asking without ------------------------------------------------------------------------------------------------
 
 
-def occluded(index: Index, place: int, ids: list[int]) -> tuple[Tensor, list[Box]]:
+def occluded(index: OpenIndex, place: int, ids: list[int]) -> tuple[Tensor, list[Box]]:
     """(W, R) what a word and a tile are worth together; one region, the whole, where there is no picture to hide."""
     matcher, encoder = index.run.matcher, index.encoder
     middle = range(1, len(ids) - 1) if len(ids) > 2 else range(len(ids))

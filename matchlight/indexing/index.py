@@ -5,68 +5,82 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
-from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.core import IMAGE, TEXT, BadInput, Json
 from matchlight.devices import rank
-from matchlight.indexing import build as building
 from matchlight.indexing import explain, updating, versions
-from matchlight.indexing.catalogue import Catalogue, Where
-from matchlight.indexing.opening import open_searcher, open_thumbs
-from matchlight.indexing.query_encoder import Picture, QueryEncoder
+from matchlight.indexing.build import Options, Settings, build
+from matchlight.indexing.catalogue import Where
+from matchlight.indexing.explain import Explanation
+from matchlight.indexing.index_json import SideInfo
+from matchlight.indexing.opening import OpenIndex
+from matchlight.indexing.query_encoder import Picture
 from matchlight.indexing.results import Hit, Results
-from matchlight.indexing.shards import keep_slot_attention
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
 SIDES = (IMAGE, TEXT)
-CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, told by `describe`
+CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, shown by `describe`
 
 
-class Index:
+class CaptionInfo(TypedDict):
+    """A caption and its number."""
+
+    row: int
+    caption: str
+
+
+class ItemInfo(TypedDict):
+    """What is known of a picture."""
+
+    id: int
+    name: str
+    captions: list[CaptionInfo]
+    labels: list[str]
+    split: str
+    size: list[int]  # width, height
+
+
+class Description(TypedDict):
+    """What an index is, how large, and what was measured when it was built."""
+
+    items: int
+    captions: int
+    vectors: dict[str, int]
+    engine: str
+    engines: dict[str, dict[str, Json]]
+    method: str
+    coarse: str
+    candidates: dict[str, int]
+    recall: dict[str, float]
+    measured: dict[str, SideInfo]
+    target: float
+    bytes: int
+    version: str
+    built: str
+    splits: list[str]
+    labels: list[str]
+    thumbnails: bool
+    map: bool
+    model: dict[str, Json]
+
+
+class Index(OpenIndex):
     """An index in use; `Index.build` makes one, `Index.load` opens one."""
 
-    def __init__(self, root: Path, folder: Path, manifest: versions.Manifest, *, device: str, engines: bool = True):
-        self.root, self.device = root, device
-        self._open(folder, manifest, engines=engines)
-
-    def _open(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.info = files.read_json(folder / "index.json", "an index")
-        self.run = Run.load(folder / building.MODEL, device=self.device)
-        keep_slot_attention(self.run.matcher)
-        self.catalogue = Catalogue.load(folder / building.ITEMS)
-        self.encoder = QueryEncoder(self.run, self.info["padding"])
-        self.searcher = open_searcher(self.root, folder, self.info, self.run, self.catalogue, engines=engines)
-        self.thumbs = open_thumbs(folder, self.info)
-        self.map: np.ndarray | None = np.load(folder / "map.npy", allow_pickle=False) if self.info["map"] else None
-        if self.map is not None:
-            self.map = self.map[self.catalogue.alive]
-
     @staticmethod
-    def build(
-        run: Run,
-        pairs: Pairs,
-        out: str | Path | None = None,
-        *,
-        engine: str = "faiss",
-        address: str | None = None,
-        split: str = "all",
-        target: float = 0.99,
-        candidates: int | None = None,
-        thumbnails: bool = True,
-        map: bool = True,
-        seed: int = 0,
-        coarse: str = "auto",
-    ) -> Index:
-        """Index a data set with a trained run; `out` may hold an index, which serves until the new one is whole."""
-        options = building.Options(engine, address, split, target, candidates, thumbnails, map, seed, coarse)
-        root = building.build(run, pairs, out, options)
-        folder, manifest = versions.current(root, verify=False)
-        return Index(root, folder, manifest, device=run.device.type, engines=rank() == 0)
+    def build(run: Run, pairs: Pairs, out: str | Path | None = None, **settings: Unpack[Settings]) -> Index:
+        """Index a data set with a trained run; `out` may hold an index, which serves until the new one is whole.
+
+        The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse.
+        """
+        root = build(run, pairs, out, Options(**settings))
+        index = Index(root, device=run.device.type)
+        index.open_version(*versions.current(root, verify=False), engines=rank() == 0)
+        return index
 
     @staticmethod
     def load(path: str | Path, *, device: str = "auto", verify: bool = True) -> Index:
@@ -74,8 +88,9 @@ class Index:
         root = Path(path)
         tried, _ = versions.named(root)
         try:
-            folder, manifest = versions.current(root, verify=verify)
-            return Index(root, folder, manifest, device=device)
+            index = Index(root, device=device)
+            index.open_version(*versions.current(root, verify=verify))
+            return index
         except (BadInput, FileNotFoundError):
             if versions.named(root)[0] == tried:
                 raise
@@ -88,13 +103,6 @@ class Index:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Let go of files and connections."""
-        for side in self.searcher.sides.values():
-            if side.engine is not None:
-                side.engine.close()
-                side.engine = None
 
     def __len__(self) -> int:
         return int(self.catalogue.alive.sum())
@@ -169,8 +177,8 @@ class Index:
         own: list[int] = self.catalogue.captions_of(picture).tolist()
         if len(own) < 2 or not words:
             return own[0] if own else -1
-        found = [set(self.catalogue.caption(k).lower().split()) for k in own]
-        return own[int(np.argmax([len(words & one) / max(1, len(words | one)) for one in found]))]
+        theirs = [set(self.catalogue.caption(k).lower().split()) for k in own]
+        return own[int(np.argmax([len(words & one) / max(1, len(words | one)) for one in theirs]))]
 
     def neighbours(self, id: int, top: int = 10) -> list[Hit]:
         """Pictures that resemble one of the index, itself left out."""
@@ -193,15 +201,16 @@ class Index:
         """(N,) the ids of all pictures, in the order of `map`."""
         return np.asarray(self.catalogue.ids[self.catalogue.alive])
 
-    @property
-    def version(self) -> str:
-        """The version that is open: `v0001` and so on."""
-        return self.folder.name
+    def matching(self, where: Where | None) -> np.ndarray:
+        """(n,) the ids of the pictures that pass a filter, in the order of `map`."""
+        keep = self.catalogue.passing(where)
+        return np.asarray(self.catalogue.ids[self.catalogue.alive if keep is None else keep])
 
-    def item(self, id: int) -> dict[str, Any]:
+    def item(self, id: int) -> ItemInfo:
         """What is known of a picture."""
         known, place = self.catalogue, self.catalogue.place(id)
-        captions = [{"row": int(known.rows[k]), "caption": known.caption(k)} for k in known.captions_of(place).tolist()]
+        own = known.captions_of(place).tolist()
+        captions: list[CaptionInfo] = [{"row": int(known.rows[k]), "caption": known.caption(k)} for k in own]
         return {
             "id": int(id),
             "name": known.name(place),
@@ -214,23 +223,25 @@ class Index:
     def thumbnail(self, id: int) -> bytes:
         """A picture as a small JPEG."""
         place = self.catalogue.place(id)
-        if self.thumbs is None or not (found := self.thumbs[place]):
+        if self.thumbs is None or not (small := self.thumbs[place]):
             raise BadInput(f"this index holds no thumbnail of picture {id}")
-        return found
+        return small
 
-    def explain(self, id: int, words: str) -> dict[str, Any]:
+    def explain(self, id: int, words: str) -> Explanation:
         """Which region answered which word, how well the two fit, and which caption is nearest to each slot."""
         return explain.explain(self, self.catalogue.place(id), words)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """What the index is, how large, and what was measured when it was built."""
-        sides, files = self.info["sides"], self.manifest["files"]
-        engines = {name: one.engine.describe() for name, one in self.searcher.sides.items() if one.engine is not None}
+        sides = self.info["sides"]
+        there = {name: side.engine for name, side in self.searcher.sides.items() if side.engine is not None}
+        rows, kind = {name: engine.count() for name, engine in there.items()}, self.info["engine"]["name"]
+        engines = {name: {"engine": kind, **engine.describe(), "rows": rows[name]} for name, engine in there.items()}
         return {
             "items": len(self),
             "captions": self._count(TEXT),
-            "vectors": {name: one["rows"] for name, one in engines.items()},
-            "engine": self.info["engine"]["name"],
+            "vectors": rows,
+            "engine": kind,
             "engines": engines,
             "method": self.info["method"],
             "coarse": self.info["coarse"],
@@ -238,7 +249,7 @@ class Index:
             "recall": {name: sides[name]["recall"] for name in sides},
             "measured": sides,
             "target": self.info["target"],
-            "bytes": sum(entry["bytes"] for entry in files.values()),
+            "bytes": sum(entry["bytes"] for entry in self.manifest["files"].values()),
             "version": self.version,
             "built": self.info["built"],
             "splits": self.catalogue.split_names,
@@ -263,7 +274,7 @@ class Index:
 
     def _reopen(self) -> None:
         self.close()
-        self._open(*versions.current(self.root, verify=False))
+        self.open_version(*versions.current(self.root, verify=False))
 
 
 def _check(top: int, find: str, candidates: int | None) -> None:

@@ -1,63 +1,79 @@
-"""The parts of an index that is opened: stored sets, engines, what proposes, thumbnails."""
+"""A version of an index that is open: stored sets, engines, candidate vectors, table of items, thumbnails, map."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from matchlight import files
 from matchlight.core import IMAGE, TEXT
 from matchlight.indexing import versions
-from matchlight.indexing.build import ENGINE, MAPS, SETS
+from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, place_of
 from matchlight.indexing.candidate_vectors import Plain, Proposer
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.distil import Distilled
-from matchlight.indexing.engines import Engine
-from matchlight.indexing.engines.faiss import Faiss
-from matchlight.indexing.engines.milvus import Milvus, connect
+from matchlight.indexing.engines import Engine, engine_class
+from matchlight.indexing.index_json import IndexInfo
+from matchlight.indexing.query_encoder import QueryEncoder
 from matchlight.indexing.records import JoinedRecords, Records
 from matchlight.indexing.searcher import Searcher, Side
-from matchlight.indexing.shards import THUMBS
+from matchlight.indexing.shards import THUMBS, keep_slot_attention
 from matchlight.indexing.stored_sets import Sets
 from matchlight.runs.folder import Run
 
 
-def open_sets(folder: Path, info: dict[str, Any], side: str) -> Sets:
-    """The stored sets of one side."""
-    return Sets([folder / SETS / name for name in info["shards"][side]])
+class OpenIndex:
+    """All that the other modules read of an open index; `Index` adds what users do with it."""
 
+    def __init__(self, root: Path, *, device: str):
+        self.root, self.device = root, device
 
-def open_thumbs(folder: Path, info: dict[str, Any]) -> Sequence[bytes] | None:
-    """All thumbnails; None where there are none."""
-    names = info["shards"][THUMBS]
-    return JoinedRecords([Records(folder / SETS / name) for name in names]) if names else None
+    def open_version(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
+        """Read a version, in place of the one that was open; without `engines` it is only looked at."""
+        self.folder, self.manifest = folder, manifest
+        self.info: IndexInfo = files.read_json(folder / "index.json", "an index")
+        self.run = Run.load(folder / MODEL, device=self.device)
+        keep_slot_attention(self.run.matcher)
+        self.catalogue = Catalogue.load(folder / ITEMS)
+        self.encoder = QueryEncoder(self.run, self.info["padding"])
+        proposer: Proposer = Plain(self.run.matcher)
+        if self.info["coarse"] == "distilled":
+            proposer = Distilled.load(folder / MAPS)
+        self.searcher = Searcher(self.run.matcher, proposer, self._sides(engines=engines), self.run.device)
+        self.thumbs = self._thumbnails()
+        self.map: np.ndarray | None = None
+        if self.info["map"]:
+            self.map = np.load(folder / "map.npy", allow_pickle=False)[self.catalogue.alive]
 
+    def _sides(self, *, engines: bool) -> dict[str, Side]:
+        numbers, alive = {IMAGE: self.catalogue.ids, TEXT: self.catalogue.rows}, self.catalogue.alive_sides()
+        sides = {}
+        for name, about in self.info["sides"].items():
+            sets = Sets([self.folder / SETS / shard for shard in self.info["shards"][name]])
+            engine = self.open_engine(name) if engines else None
+            sides[name] = Side(sets, numbers[name], engine, about["candidates"], about["merge"], alive=alive[name])
+        return sides
 
-def open_engines(root: Path, folder: Path, info: dict[str, Any]) -> dict[str, Engine]:
-    """The engine of each side."""
-    how = info["engine"]
-    if how["name"] == "faiss":
-        return {side: Faiss.load(folder / ENGINE / side) for side in (IMAGE, TEXT)}
-    client = connect(how["address"] or str(root / versions.DATABASE))
-    return {
-        side: Milvus.open(client, f"matchlight_{how['uid']}_{side}", one["each"], dim=one["dim"])
-        for side, one in info["sides"].items()
-    }
+    def open_engine(self, side: str) -> Engine:
+        """The engine of one side, opened once more."""
+        about, engine = self.info["sides"][side], self.info["engine"]
+        place = place_of(self.root, self.folder, engine, side)
+        return engine_class(engine["name"]).open(place, each=about["each"], dim=about["dim"])
 
+    def _thumbnails(self) -> Sequence[bytes] | None:
+        shards = self.info["shards"][THUMBS]
+        return JoinedRecords([Records(self.folder / SETS / shard) for shard in shards]) if shards else None
 
-def open_proposer(folder: Path, info: dict[str, Any], run: Run) -> Proposer:
-    """The model's own vectors, or the distilled ones."""
-    return Distilled.load(folder / MAPS) if info["coarse"] == "distilled" else Plain(run.matcher)
+    @property
+    def version(self) -> str:
+        """The version that is open: `v0001` and so on."""
+        return self.folder.name
 
-
-def open_searcher(
-    root: Path, folder: Path, info: dict[str, Any], run: Run, catalogue: Catalogue, *, engines: bool = True
-) -> Searcher:
-    """Everything that a search needs."""
-    found: dict[str, Engine] = open_engines(root, folder, info) if engines else {}
-    numbers = {IMAGE: catalogue.ids, TEXT: catalogue.rows}
-    alive, sides = catalogue.alive_sides(), {}
-    for side, one in info["sides"].items():
-        parts = (open_sets(folder, info, side), numbers[side], found.get(side), one["candidates"], one["merge"])
-        sides[side] = Side(*parts, alive=alive[side])
-    return Searcher(run.matcher, open_proposer(folder, info, run), sides, run.device)
+    def close(self) -> None:
+        """Let go of files and connections."""
+        for side in self.searcher.sides.values():
+            if side.engine is not None:
+                side.engine.close()
+                side.engine = None

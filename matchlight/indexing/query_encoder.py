@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,12 +14,15 @@ from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items
 from matchlight.data.formats.decoding import decode
-from matchlight.inputs.backbones import Size, as_size
+from matchlight.inputs.backbones import Backbone, Size, as_size
 from matchlight.inputs.features import backbone, encode
 from matchlight.inputs.features.decode import resized
 from matchlight.inputs.prepare import View
 from matchlight.inputs.text import UNK, pad, tokenize
 from matchlight.runs.folder import Run
+
+if TYPE_CHECKING:
+    from matchlight.inputs.sentence_encoders import SentenceEncoder
 
 LONGEST = 10_000  # characters of a question
 Picture = str | Path | bytes | Image.Image
@@ -42,12 +45,12 @@ class QueryEncoder:
         return as_size(self._view.size)
 
     @cached_property
-    def _backbone(self) -> Any:
+    def _backbone(self) -> Backbone:
         network = backbone(self._view.backbone, self._size)
         return network.for_inference().to(self.run.device)
 
     @cached_property
-    def _sentences(self) -> Any:
+    def _sentences(self) -> SentenceEncoder:
         from matchlight.inputs.sentence_encoders import sentence_encoder
 
         return sentence_encoder(self._view.sentences)

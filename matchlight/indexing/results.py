@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from matchlight.core import Json
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,15 @@ class Results:
     unknown: list[str] = field(default_factory=list)  # words of the question that the model does not know
     reading: float = 0.0  # of the milliseconds: what the model took to read the question
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Json]:
         """The JSON object of `matchlight search --json`."""
-        results = [asdict(hit) for hit in self.hits]
-        more: dict[str, Any] = {
+        return {
+            "query": self.query,
+            "results": [asdict(hit) for hit in self.hits],
+            "milliseconds": self.milliseconds,
             "scored": self.scored,
             "total": self.total,
             "exact": self.exact,
-            "unknown": self.unknown,
+            "unknown": list(self.unknown),
+            "reading": self.reading,
         }
-        more["reading"] = self.reading
-        return {"query": self.query, "results": results, "milliseconds": self.milliseconds, **more}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -22,6 +22,21 @@ from matchlight.scoring.all_pairs import used
 
 LARGEST = 65504.0  # the largest number of half precision
 ABOUT = "shard.json"
+Spot = slice | np.ndarray  # places of an array: those of a slice are read in one go
+
+
+class PartInfo(TypedDict):
+    """The arrays of one member of an ensemble (or of the only model), and which of them follow the sets."""
+
+    arrays: list[str]
+    follows: list[str]
+
+
+class ShardInfo(TypedDict):
+    """What `shard.json` says."""
+
+    items: int
+    parts: list[PartInfo]
 
 
 def _stored(value: Tensor) -> np.ndarray:
@@ -65,7 +80,7 @@ def is_whole(folder: Path) -> bool:
 class _Part:
     """One member's arrays of one shard."""
 
-    def __init__(self, folder: Path, number: int, about: dict[str, Any]):
+    def __init__(self, folder: Path, number: int, about: PartInfo):
         def array(name: str) -> np.ndarray:
             return load_npy(folder / f"{number}.{name}.npy", kinds="fiub")
 
@@ -100,7 +115,7 @@ class _Part:
         return (int(self.lengths(places).max()), *tail) if name in self.follows else tail
 
 
-Group = tuple[_Part, Any, np.ndarray]  # of one shard: its part, which of the wanted items it holds, their places
+Group = tuple[_Part, Spot, np.ndarray]  # of one shard: its part, which of the wanted items it holds, their places
 
 
 def _gathered(groups: list[Group], count: int) -> Embedding:
@@ -118,7 +133,7 @@ def _gathered(groups: list[Group], count: int) -> Embedding:
     return Embedding(out["vectors"], out.get("mask"), extra)
 
 
-def _as_slice(places: np.ndarray) -> Any:
+def _as_slice(places: np.ndarray) -> Spot:
     """A slice where places follow each other: read in one go."""
     if len(places) > 1 and places[-1] - places[0] == len(places) - 1 and (np.diff(places) == 1).all():
         return slice(int(places[0]), int(places[-1]) + 1)
@@ -129,7 +144,7 @@ class Sets:
     """The sets of all items of one side, in shards; `take` reads some of them as float32."""
 
     def __init__(self, folders: Sequence[Path]):
-        about = [files.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
+        about: list[ShardInfo] = [files.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
         self.starts = np.cumsum([0, *(entry["items"] for entry in about)])
         self.shards = [
             [_Part(folder, number, part) for number, part in enumerate(entry["parts"])]

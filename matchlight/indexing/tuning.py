@@ -9,8 +9,7 @@ these questions either.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ import torch
 from matchlight.console import track
 from matchlight.core import Embeddings
 from matchlight.indexing.candidate_vectors import MERGES, Proposer, proposal_scores
+from matchlight.indexing.index_json import SideInfo
 from matchlight.indexing.searcher import BLOCK, TOP, Searcher, chosen, other
 from matchlight.runs.evaluation import products_in
 from matchlight.scoring.all_pairs import score_all
@@ -54,9 +54,18 @@ class Measured:
     target: float
     items: int  # that were there when it was measured
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+    def info(self, *, each: int, dim: int) -> SideInfo:
+        """As `index.json` says it; `each` and `dim` are rows an item and their length."""
+        return {
+            "candidates": self.candidates,
+            "merge": self.merge,
+            "recall": self.recall,
+            "questions": self.questions,
+            "target": self.target,
+            "items": self.items,
+            "each": each,
+            "dim": dim,
+        }
 
 
 def questions_for(items: int, asked: int) -> int:

@@ -7,7 +7,6 @@ many costs little but the engine's file; a search that is under way finishes on 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,22 +17,20 @@ from matchlight.indexing import picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.engines import Engine
-from matchlight.indexing.engines.faiss import Faiss
+from matchlight.indexing.engines import Engine, engine_class
+from matchlight.indexing.index_json import IndexInfo, Next
+from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.records import write_records
 from matchlight.indexing.shards import SHARD, THUMBS, Source, names, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets, write_shard
 from matchlight.pairs import Pairs
-
-if TYPE_CHECKING:
-    from matchlight.indexing.index import Index
 
 SPARSE = 0.25  # share of removed pictures from which on the index is packed anew
 GROWN = 1.5  # times as many pictures as were measured, from which on all is measured anew
 KNOWN = 4096  # pictures on the map that new ones are put beside
 
 
-def add(index: Index, pairs: Pairs, split: str) -> list[int]:
+def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
     """New shards, longer tables, the engine with more rows; the new pictures' ids come back."""
     with versions.locked(index.root):
         _check_newest(index)
@@ -47,7 +44,7 @@ def add(index: Index, pairs: Pairs, split: str) -> list[int]:
             new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
         more = catalogue_of(folder / SETS, source, new, first=(info["next"]["id"], info["next"]["row"]))
         shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
-        last = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
+        last: Next = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
         catalogue = index.catalogue.with_more(more)
         if catalogue.alive.sum() >= GROWN * info["sides"][IMAGE]["items"]:
             _complete(index, folder, catalogue, shards, last)
@@ -57,25 +54,24 @@ def add(index: Index, pairs: Pairs, split: str) -> list[int]:
         return [int(one) for one in more.ids]
 
 
-def _complete(
-    index: Index, folder: Path, catalogue: Catalogue, shards: dict[str, list[str]], last: dict[str, int]
-) -> None:
+def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict[str, list[str]], last: Next) -> None:
     """What proposes, the engine and the number of candidates made and measured anew, as the index was asked for."""
     info = index.info
     how = Options(
         info["engine"]["name"],
         info["engine"]["address"],
         target=info["target"],
+        candidates=info["asked"]["candidates"],
+        coarse=info["asked"]["coarse"],
         map=info["map"],
         seed=info["seed"],
-        **info["asked"],
     )
     (folder / MAPS).unlink(missing_ok=True)  # a link to the old version's
     index.close()  # a database folder is opened by one at a time
     complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=last)
 
 
-def _grow_engines(index: Index, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
+def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
     for side, numbers in ((IMAGE, more.ids), (TEXT, more.rows)):
         sets = Sets([folder / SETS / name for name in new[side]])
         rows = all_rows(index.searcher.proposer, sets, side, index.run.device)
@@ -86,7 +82,7 @@ def _grow_engines(index: Index, folder: Path, new: dict[str, list[str]], more: C
             files.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
 
 
-def _longer_map(index: Index, rows: np.ndarray) -> np.ndarray:
+def _longer_map(index: OpenIndex, rows: np.ndarray) -> np.ndarray:
     """The old map, and the new pictures beside those that they resemble."""
     old = np.load(index.folder / "map.npy", allow_pickle=False)
     some = np.linspace(0, len(old) - 1, min(KNOWN, len(old))).astype(np.int64)
@@ -105,7 +101,7 @@ def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
     return made
 
 
-def remove(index: Index, ids: list[int]) -> None:
+def remove(index: OpenIndex, ids: list[int]) -> None:
     """Bar these pictures and their captions; pack the index anew once a quarter of it is barred."""
     with versions.locked(index.root):
         _check_newest(index)
@@ -121,7 +117,7 @@ def remove(index: Index, ids: list[int]) -> None:
         gone = {IMAGE: index.catalogue.ids[places], TEXT: texts}
         _link(index, folder, SETS)
         engines = {side: _own_engine(index, side) for side in gone}
-        in_files = index.info["engine"]["name"] == "faiss"
+        in_files = engine_class(index.info["engine"]["name"]).in_files
         if in_files:  # a database forgets them after the switch: the old version has them
             _forget(engines, gone, folder)
         if index.info["map"]:
@@ -137,7 +133,7 @@ def _forget(engines: dict[str, Engine], gone: dict[str, np.ndarray], folder: Pat
         engine.save(folder / ENGINE / side)
 
 
-def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
+def _pack(index: OpenIndex, folder: Path, catalogue: Catalogue) -> None:
     """All that is left, written anew, with an engine and candidates of its own."""
     catalogue, pictures, texts = catalogue.packed()
     kept = {IMAGE: pictures, TEXT: texts}
@@ -157,7 +153,7 @@ def _pack(index: Index, folder: Path, catalogue: Catalogue) -> None:
     _complete(index, folder, catalogue, shards, index.info["next"])
 
 
-def _link(index: Index, folder: Path, *parts: str) -> None:
+def _link(index: OpenIndex, folder: Path, *parts: str) -> None:
     """What the new version shares with the old one."""
     for part in (MODEL, *parts):
         versions.link_tree(index.folder / part, folder / part)
@@ -165,23 +161,23 @@ def _link(index: Index, folder: Path, *parts: str) -> None:
         versions.link_file(index.folder / MAPS, folder / MAPS)
 
 
-def _own_engine(index: Index, side: str) -> Engine:
-    """An engine to change: FAISS files are read once more, so that searches under way keep theirs."""
-    if index.info["engine"]["name"] == "faiss":
-        return Faiss.load(index.folder / ENGINE / side)
+def _own_engine(index: OpenIndex, side: str) -> Engine:
+    """An engine to change: one in files is opened once more, so that searches under way keep theirs."""
+    if engine_class(index.info["engine"]["name"]).in_files:
+        return index.open_engine(side)
     engine = index.searcher.sides[side].engine
     if engine is None:
         raise BadInput("this index is closed")
     return engine
 
 
-def _commit(index: Index, folder: Path, catalogue: Catalogue, info: dict[str, Any]) -> None:
+def _commit(index: OpenIndex, folder: Path, catalogue: Catalogue, info: IndexInfo) -> None:
     counts = {"pictures": int(catalogue.alive.sum()), "captions": int(catalogue.alive[catalogue.picture].sum())}
     catalogue.save(folder / ITEMS)
     files.write_json(folder / "index.json", {**info, **counts})
     versions.finish(folder, index.root)
 
 
-def _check_newest(index: Index) -> None:
+def _check_newest(index: OpenIndex) -> None:
     if (newest := versions.named(index.root)[0].name) != index.version:
         raise BadInput(f"{index.root}: is at {newest} by now, and {index.version} is open; load it again")

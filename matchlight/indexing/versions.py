@@ -21,13 +21,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
-from matchlight import files
+from matchlight import files, plugins
 from matchlight.core import BadInput, Json
 from matchlight.indexing.verified import Verified
 
 FORMAT = 1
 CURRENT, MANIFEST, PLAN, PARTIAL = "CURRENT", "manifest.json", "plan.json", ".partial"
-DATABASE = "milvus.db"  # a folder of milvus-lite: it changes as it is used, so it stands beside the versions
 VERSION = re.compile(r"v(\d{4,})")
 AGAIN = "build the index again"
 BLOCK = 1 << 20
@@ -66,7 +65,10 @@ def check_free(root: Path) -> None:
 
 
 def _ours(path: Path) -> bool:
-    return VERSION.fullmatch(path.name.removesuffix(PARTIAL)) is not None or path.name in (DATABASE, files.LOCK)
+    """A version, whole or not, a lock, or a database that an engine keeps beside the versions."""
+    if VERSION.fullmatch(path.name.removesuffix(PARTIAL)) or path.name == files.LOCK:
+        return True
+    return path.name in {f"{name}.db" for name in plugins.names("engines")}
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

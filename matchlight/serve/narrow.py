@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from starlette.exceptions import HTTPException
 
+from matchlight.core import BadInput
 from matchlight.serve.holder import Held
 from matchlight.serve.site import Site, ids, places
 
@@ -84,18 +85,13 @@ def _polygon(text: str) -> tuple[tuple[float, float], ...]:
 
 
 def members(site: Site, held: Held, narrow: Narrow) -> np.ndarray:
-    """Ids of all pictures inside."""
-    asked, every = narrow.filter(site, held), ids(held.index)
-    if asked is None:
-        return every
-    keep = np.isin(every, asked.pop("id")) if "id" in asked else np.ones(len(every), dtype=bool)
-    left = every[keep]
-    return np.array([id for id in left.tolist() if _fits(held.index.item(id), asked)], dtype=np.int64)
-
-
-def _fits(item: dict[str, Any], asked: dict[str, Any]) -> bool:
-    own = {"split": {str(item.get("split"))}, "label": {str(label) for label in item.get("labels") or []}}
-    return all(own[name] & set(values) for name, values in asked.items())
+    """Ids of all pictures inside; a split or a label that the index does not know has none."""
+    where = narrow.filter(site, held)
+    try:
+        inside: np.ndarray = held.index.matching(where)
+    except BadInput:
+        return np.zeros(0, dtype=np.int64)
+    return inside
 
 
 def contains(polygon: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -212,7 +212,7 @@ def test_options_that_cannot_be_are_told_before_anything_is_done(tmp_path: Path)
         ({"engine": "lucene"}, "faiss or milvus"),
         ({"target": 1.5}, "up to 1"),
         ({"candidates": 0}, "at least 1"),
-        ({"address": "http://x"}, "only --engine milvus"),
+        ({"address": "http://x"}, "--engine faiss has no address"),
         ({"split": "dev"}, "no split 'dev'"),
         ({"coarse": "fine"}, "auto, plain"),
     ):

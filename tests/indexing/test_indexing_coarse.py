@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
-from matchlight.indexing import Index, distil, speed, tuning
+from matchlight.indexing import Index, distil, search_speed, tuning
 from matchlight.indexing.candidate_vectors import Plain, all_rows
 from matchlight.indexing.query_encoder import usual_padding
 from matchlight.indexing.searcher import Searcher, Side
@@ -167,7 +167,7 @@ def test_bench_search_tells_both_times_and_what_was_found(capsys: pytest.Capture
 
 
 def test_a_run_is_asked_with_captions_that_its_index_does_not_hold(tmp_path: Path) -> None:
-    found = speed.time_run(trained("dive"), pairs(), tmp_path / "i", questions=4, map=False)
+    found = search_speed.time_run(trained("dive"), pairs(), tmp_path / "i", questions=4, map=False)
     assert (found["pictures"], found["captions"], found["questions"]) == (PICTURES, PICTURES, 4)
     assert found["share"] == found["candidates"] / PICTURES
     assert 0.8 < found["recall"] <= 1

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matchlight.cli import main
 from matchlight.core import BadInput
-from matchlight.indexing.engines import NONE, Engine, check_engine
+from matchlight.indexing import Index
+from matchlight.indexing.engines import NONE, Engine, Place, engine_class
 from matchlight.indexing.engines import faiss as faiss_engine
 from matchlight.indexing.engines.faiss import Faiss, kind_for
 from matchlight.indexing.engines.milvus import Milvus, _moved_up, connect
 from matchlight.indexing.searcher import chosen
-from tests.indexed import clustered, milvus_server, needs_milvus
+from tests.indexed import PICTURES, clustered, milvus_server, needs_milvus, pairs, trained
+from tests.tiny import tiny_pairs
 
 Make = Callable[[np.ndarray, np.ndarray], Engine]
 KINDS = [
@@ -37,14 +40,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """How to make an engine of one kind."""
     if request.param in ("flat", "graph", "cells"):
-        yield lambda ids, vectors: Faiss.build(ids, vectors, kind=request.param)
+        yield lambda ids, vectors: Faiss.of(ids, vectors, kind=request.param)
         return
-    where = request.getfixturevalue("address") if request.param == "server" else str(tmp_path / "rows.db")
-    client = connect(where)
-    try:
-        yield lambda ids, vectors: Milvus.build(client, f"t_{abs(hash(str(tmp_path)))}", ids, vectors)
-    finally:
-        client.close()
+    address = request.getfixturevalue("address") if request.param == "server" else None
+    place = Place(tmp_path / "engine", tmp_path, f"t_{abs(hash(str(tmp_path)))}", address)
+    made: list[Engine] = []
+
+    def build(ids: np.ndarray, vectors: np.ndarray) -> Engine:
+        made.append(Milvus.build(place, ids, vectors))
+        return made[-1]
+
+    yield build
+    for engine in made:
+        engine.close()
 
 
 def best_rows(vectors: np.ndarray, ids: np.ndarray, query: np.ndarray, count: int) -> np.ndarray:
@@ -92,13 +100,13 @@ def test_removed_items_are_never_found_and_added_ones_are(make: Make) -> None:
 
 
 def test_a_faiss_engine_is_the_same_after_a_save(tmp_path: Path) -> None:
-    engine = Faiss.build(IDS, ROWS)
+    engine = Faiss.of(IDS, ROWS)
     engine.remove(IDS[:3])
     engine.save(tmp_path)
-    again = Faiss.load(tmp_path)
+    again = Faiss.open(Place(tmp_path, tmp_path, "t"), each=2, dim=16)
     for mine, its in zip(engine.search(ROWS[0], 9), again.search(ROWS[0], 9), strict=True):
         np.testing.assert_array_equal(mine, its)
-    assert again.describe() == {"engine": "faiss", "kind": "flat", "rows": 240, "effort": 0}
+    assert again.describe() == {"kind": "flat", "effort": 0} and again.count() == 240
 
 
 def test_the_kind_of_faiss_index_follows_from_the_number_of_rows() -> None:
@@ -107,26 +115,25 @@ def test_the_kind_of_faiss_index_follows_from_the_number_of_rows() -> None:
 
 def test_the_effort_grows_until_nearly_all_true_neighbours_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).normal(size=(600, 1, 24)).astype(np.float32)  # no clusters: cells are poor
-    low = Faiss.build(np.arange(600), rows, kind="cells")
+    low = Faiss.of(np.arange(600), rows, kind="cells")
     monkeypatch.setattr(faiss_engine, "ENOUGH", 0.1)
-    assert Faiss.build(np.arange(600), rows, kind="cells").effort < low.effort
+    assert Faiss.of(np.arange(600), rows, kind="cells").effort < low.effort
 
 
 def test_new_ids_must_be_higher_than_old_ones() -> None:
     with pytest.raises(ValueError, match="higher"):
-        Faiss.build(IDS, ROWS).add(IDS[:1], ROWS[:1])
+        Faiss.of(IDS, ROWS).add(IDS[:1], ROWS[:1])
 
 
 @needs_milvus
 def test_a_wide_filter_on_milvus_is_sifted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("matchlight.indexing.engines.milvus.LISTED", 3)
-    client = connect(str(tmp_path / "rows.db"))
-    engine = Milvus.build(client, "wide", IDS, ROWS)
+    engine = Milvus.build(Place(tmp_path, tmp_path, "wide"), IDS, ROWS)
     allowed = IDS[::2]
     _, found = engine.search(ROWS[7], 6, allowed)
     assert (found != NONE).all()
     assert np.isin(found, allowed).all()
-    client.close()
+    engine.close()
 
 
 @needs_milvus
@@ -152,7 +159,79 @@ def test_an_address_where_nobody_answers_is_one_clear_line() -> None:
 
 def test_unknown_engines_are_told() -> None:
     with pytest.raises(BadInput, match="faiss or milvus"):
-        check_engine("lucene")
+        engine_class("lucene")
+
+
+SEA = """
+import numpy as np
+from matchlight.indexing.engines import NONE, Engine
+
+class Sea(Engine):
+    def __init__(self, ids, vectors):
+        self.ids, self.vectors, self.each = ids, vectors, vectors.shape[1]
+
+    @classmethod
+    def build(cls, place, ids, vectors):
+        return cls(ids, vectors)
+
+    @classmethod
+    def open(cls, place, *, each, dim):
+        with np.load(place.folder / "sea.npz") as kept:
+            return cls(kept["ids"], kept["vectors"])
+
+    def save(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / "sea.npz", ids=self.ids, vectors=self.vectors)
+
+    def add(self, ids, vectors):
+        self.ids, self.vectors = np.append(self.ids, ids), np.concatenate([self.vectors, vectors.astype(np.float16)])
+
+    def remove(self, ids):
+        keep = ~np.isin(self.ids, ids)
+        self.ids, self.vectors = self.ids[keep], self.vectors[keep]
+
+    def search(self, queries, rows, allowed=None):
+        keep = np.full(len(self.ids), True) if allowed is None else np.isin(self.ids, allowed)
+        flat = self.vectors[keep].reshape(-1, queries.shape[1]).astype(np.float32)
+        seen = queries @ flat.T
+        order = np.argsort(-seen, axis=1, kind="stable")[:, :rows]
+        return np.take_along_axis(seen, order, 1), np.repeat(self.ids[keep], self.each)[order]
+
+    def count(self):
+        return self.vectors.shape[0] * self.each
+"""
+
+
+def test_an_engine_of_an_installed_package_builds_searches_and_changes_an_index(
+    install_plugin: Callable[..., None], tmp_path: Path
+) -> None:
+    install_plugin("sea", SEA, {"matchlight.engines": {"sea": "sea:Sea"}})
+    with Index.build(trained("dive"), pairs(), tmp_path / "i", engine="sea", map=False) as index:
+        assert index.describe()["engine"] == "sea"
+        assert index.describe()["vectors"] == {"image": 4 * PICTURES, "text": 8 * PICTURES}
+        index.add(tiny_pairs(2, 1, seed=9, held=0))
+        index.remove([41])
+    with Index.load(tmp_path / "i", device="cpu") as again:
+        exact, quick = (again.search("a cat near owl", exact=everything).hits for everything in (True, False))
+        assert [hit.id for hit in exact] == [hit.id for hit in quick]
+        assert again.describe()["engines"]["image"] == {"engine": "sea", "rows": 4 * (PICTURES + 1)}
+
+
+def test_a_plug_in_that_is_no_engine_is_one_clear_line(install_plugin: Callable[..., None]) -> None:
+    install_plugin("pond", "class Pond: pass", {"matchlight.engines": {"pond": "pond:Pond"}})
+    with pytest.raises(BadInput, match="pond:Pond of pond is no matchlight.indexing.engines.Engine"):
+        engine_class("pond")
+
+
+def test_an_engine_of_an_installed_package_is_an_option_of_the_command_line(
+    install_plugin: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_plugin("sea", SEA, {"matchlight.engines": {"sea": "sea:Sea"}})
+    command = ["index", str(tmp_path / "none"), "--data", str(tmp_path), "-o", str(tmp_path / "i"), "--engine"]
+    assert main([*command, "sea"]) != 0
+    assert "none" in capsys.readouterr().err  # the run is not there; the engine is
+    assert main([*command, "se"]) != 0
+    assert "faiss, milvus, sea" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_lists_of_a_querys_vectors_are_merged_by_hand_worked_numbers() -> None:

@@ -12,13 +12,14 @@ A file is only opened after its checksum was found to hold, since FAISS trusts w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
-from matchlight.indexing.engines import NONE
+from matchlight.core import BadInput, Json
+from matchlight.indexing.engines import NONE, Engine, Place
 
 FLAT, GRAPH = 20_000, 50_000  # rows up to which the kinds are used
 LINKS, CARE = 32, 80  # of the graph: links a row, and how many rows are looked at to find them
@@ -30,13 +31,31 @@ NARROW = 0.3  # share of rows that pass a filter, below which a graph is not wal
 FEW = 64  # queries up to which one thread is faster than several that wait for each other
 
 
-def load_faiss() -> Any:
+class Rows(Protocol):
+    """What is used of an index of FAISS, which brings no types; a graph has `storage`, cells have `nlist`."""
+
+    ntotal: int
+    nlist: int
+    storage: Rows
+
+    def add(self, rows: np.ndarray) -> None:
+        """Append rows."""
+
+    def search(self, queries: np.ndarray, rows: int, *, params: object) -> tuple[np.ndarray, np.ndarray]:
+        """Products and places of the nearest rows, -1 behind the last."""
+
+    def reset(self) -> None:
+        """Free the rows."""
+
+
+def load_faiss() -> ModuleType:
     """The faiss package; one clear line where it is not installed."""
     try:
         import faiss
     except ImportError:
         raise BadInput("the engine faiss is not installed: pip install 'matchlight[search]'") from None
-    return faiss
+    module: ModuleType = faiss
+    return module
 
 
 def kind_for(rows: int) -> str:
@@ -44,7 +63,7 @@ def kind_for(rows: int) -> str:
     return "flat" if rows <= FLAT else "graph" if rows <= GRAPH else "cells"
 
 
-def _empty(kind: str, flat: np.ndarray) -> Any:
+def _empty(kind: str, flat: np.ndarray) -> Rows:
     """An index without rows, taught what these rows are like."""
     faiss, dim = load_faiss(), flat.shape[1]
     cells = max(1, min(int(2 * len(flat) ** 0.5), len(flat) // 4))
@@ -60,18 +79,29 @@ def _empty(kind: str, flat: np.ndarray) -> Any:
         index.cp.niter, index.cp.max_points_per_centroid = ROUNDS, POINTS
         index.cp.min_points_per_centroid = 1  # else FAISS complains on stderr
     index.train(sample)
-    return index
+    made: Rows = index
+    return made
 
 
-class Faiss:
+class Faiss(Engine):
     """Rows in the order of their items; row r belongs to item `ids[r // each]`."""
 
-    def __init__(self, index: Any, ids: np.ndarray, each: int, *, kind: str, effort: int = 0):
+    def __init__(self, index: Rows, ids: np.ndarray, each: int, *, kind: str, effort: int = 0):
         self.index, self.ids, self.each, self.kind, self.effort = index, ids, each, kind, effort
         self.dead = np.zeros(len(ids), dtype=bool)
 
+    @classmethod
+    def check(cls) -> None:
+        """One clear line where FAISS is not installed."""
+        load_faiss()
+
+    @classmethod
+    def build(cls, place: Place, ids: np.ndarray, vectors: np.ndarray) -> Faiss:
+        """An engine of these items, in memory until it is saved."""
+        return cls.of(ids, vectors)
+
     @staticmethod
-    def build(ids: np.ndarray, vectors: np.ndarray, *, kind: str | None = None) -> Faiss:
+    def of(ids: np.ndarray, vectors: np.ndarray, *, kind: str | None = None) -> Faiss:
         """An engine of these items, vectors (n, each, d); the kind follows from the number of rows."""
         flat = vectors.reshape(-1, vectors.shape[-1])
         kind = kind or kind_for(len(flat))
@@ -142,13 +172,13 @@ class Faiss:
             bits = None if barred is None else np.packbits(np.repeat(~barred, self.each), bitorder="little")
             chosen = None if bits is None else faiss.IDSelectorBitmap(bits)
             if self.kind == "graph" and share < NARROW:  # a graph with most of it barred misses some: compare them all
-                return self.index.storage.search(queries, rows, params=faiss.SearchParameters(sel=chosen))  # type: ignore[no-any-return]
+                return self.index.storage.search(queries, rows, params=faiss.SearchParameters(sel=chosen))
             how = self._parameters(rows, chosen, int(effort / max(share, 1e-6)))
-            return self.index.search(queries, rows, params=how)  # type: ignore[no-any-return]
+            return self.index.search(queries, rows, params=how)
         finally:
             faiss.omp_set_num_threads(threads)
 
-    def _parameters(self, rows: int, chosen: Any, effort: int) -> Any:
+    def _parameters(self, rows: int, chosen: object, effort: int) -> object:
         faiss = load_faiss()
         if self.kind == "graph":
             return faiss.SearchParametersHNSW(sel=chosen, efSearch=max(effort, rows))
@@ -163,16 +193,17 @@ class Faiss:
         files.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
         files.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
 
-    @staticmethod
-    def load(folder: Path) -> Faiss:
+    @classmethod
+    def open(cls, place: Place, *, each: int, dim: int) -> Faiss:
         """What `save` wrote, in an index whose checksums hold."""
+        folder = place.folder
         about = files.read_json(folder / "engine.json", "an engine of an index")
         ids, dead = np.load(folder / "ids.npy", allow_pickle=False)
         try:
             index = load_faiss().read_index(str(folder / "rows.faiss"))
         except RuntimeError:
             raise BadInput(f"{folder / 'rows.faiss'}: FAISS cannot read it; build the index again") from None
-        engine = Faiss(index, ids, about["each"], kind=about["kind"], effort=about["effort"])
+        engine = Faiss(index, ids, each, kind=about["kind"], effort=about["effort"])
         engine.dead = dead.astype(bool)
         return engine
 
@@ -180,6 +211,10 @@ class Faiss:
         """Free the rows."""
         self.index.reset()
 
-    def describe(self) -> dict[str, Any]:
-        """Kind and number of rows."""
-        return {"engine": "faiss", "kind": self.kind, "rows": int(self.index.ntotal), "effort": self.effort}
+    def count(self) -> int:
+        """Rows, those of removed items too."""
+        return int(self.index.ntotal)
+
+    def describe(self) -> dict[str, Json]:
+        """Its kind and how much of it is looked at."""
+        return {"kind": self.kind, "effort": self.effort}

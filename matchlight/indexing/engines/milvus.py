@@ -11,13 +11,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
 
-from matchlight.core import BadInput
-from matchlight.indexing.engines import NONE
+from matchlight.core import BadInput, Json
+from matchlight.indexing.engines import NONE, Engine, Place
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
 
 MOST = 16_384  # rows that a search may ask for
 NARROW = 2_000  # ids up to which their rows are fetched and compared here: a graph with most of it barred misses some
@@ -25,14 +30,28 @@ LISTED = 8_192  # ids that are handed over as a list; more are sifted here
 LINKS, CARE = 32, 80  # of the graph: links a row, and how many rows are looked at to find them
 AT_ONCE = 2_000  # rows inserted together
 TOKEN = "MATCHLIGHT_MILVUS_TOKEN"  # of a server that wants one; never stored
+DATABASE = "milvus.db"  # a folder of milvus-lite in the index: it changes as it is used, so it is no part of a version
 
 
-def connect(address: str) -> Any:
+class Found(TypedDict):
+    """A row that Milvus found."""
+
+    row: int
+    distance: float
+
+
+class Stored(TypedDict):
+    """A row as Milvus holds it."""
+
+    item: int
+    vector: list[float]
+
+
+def connect(address: str) -> MilvusClient:
     """A client of a milvus-lite folder (ends in .db) or of a server."""
-    try:
-        from pymilvus import MilvusClient
-    except ImportError:
-        raise BadInput("the engine milvus is not installed: pip install 'matchlight[milvus]'") from None
+    Milvus.check()
+    from pymilvus import MilvusClient
+
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what goes wrong is told in a line of ours
     try:
         return MilvusClient(address, token=os.environ.get(TOKEN, ""), timeout=20)
@@ -53,18 +72,28 @@ def _line(problem: Exception) -> str:
     return text[:160] or type(problem).__name__
 
 
-class Milvus:
+class Milvus(Engine):
     """One collection of one client."""
 
-    def __init__(self, client: Any, collection: str, each: int, *, dim: int):
+    in_files: ClassVar[bool] = False
+    has_address: ClassVar[bool] = True
+
+    def __init__(self, client: MilvusClient, collection: str, each: int, *, dim: int):
         self.client, self.collection, self.each, self.dim = client, collection, each, dim
         self.templates: bool | None = None  # whether filters may have parameters: asked once
 
-    @staticmethod
-    def build(client: Any, collection: str, ids: np.ndarray, vectors: np.ndarray) -> Milvus:
+    @classmethod
+    def check(cls) -> None:
+        """One clear line where pymilvus is not installed."""
+        if find_spec("pymilvus") is None:
+            raise BadInput("the engine milvus is not installed: pip install 'matchlight[milvus]'")
+
+    @classmethod
+    def build(cls, place: Place, ids: np.ndarray, vectors: np.ndarray) -> Milvus:
         """A new collection with these items' vectors (n, each, d); one of that name is replaced."""
         from pymilvus import DataType
 
+        client, collection = connect(_address(place)), place.name
         made = Milvus(client, collection, vectors.shape[1], dim=vectors.shape[-1])
         client.drop_collection(collection)
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -78,9 +107,10 @@ class Milvus:
         made.add(ids, vectors)
         return made
 
-    @staticmethod
-    def open(client: Any, collection: str, each: int, *, dim: int) -> Milvus:
+    @classmethod
+    def open(cls, place: Place, *, each: int, dim: int) -> Milvus:
         """A collection that is there."""
+        client, collection = connect(_address(place)), place.name
         if not client.has_collection(collection):
             raise BadInput(f"Milvus has no collection {collection!r} any more; build the index again")
         client.load_collection(collection)
@@ -93,14 +123,17 @@ class Milvus:
         for start in range(0, len(rows), AT_ONCE):
             part = range(start, min(start + AT_ONCE, len(rows)))
             data = [{"row": int(rows[k]), "item": int(rows[k]) // self.each, "vector": flat[k]} for k in part]
-            self._do("upsert", self.collection, data)
-        self._do("flush", self.collection)
+            with self._named("upsert"):
+                self.client.upsert(self.collection, data)
+        with self._named("flush"):
+            self.client.flush(self.collection)
 
     def remove(self, ids: np.ndarray) -> None:
         """Delete the rows of these items."""
         rows = (np.asarray(ids, dtype=np.int64)[:, None] * self.each + np.arange(self.each)).ravel().tolist()
         for start in range(0, len(rows), AT_ONCE):
-            self._do("delete", self.collection, ids=rows[start : start + AT_ONCE])
+            with self._named("delete"):
+                self.client.delete(self.collection, ids=rows[start : start + AT_ONCE])
 
     def search(
         self, queries: np.ndarray, rows: int, allowed: np.ndarray | None = None
@@ -124,10 +157,11 @@ class Milvus:
     def _compared(self, queries: np.ndarray, rows: int, items: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Every row of a few items against the queries, compared here."""
         numbers = (np.array(items, dtype=np.int64)[:, None] * self.each + np.arange(self.each)).ravel().tolist()
-        found = []
+        found: list[Stored] = []
         for start in range(0, len(numbers), AT_ONCE):
             part = numbers[start : start + AT_ONCE]
-            found += self._do("get", self.collection, ids=part, output_fields=["item", "vector"])
+            with self._named("get"):
+                found += self.client.get(self.collection, ids=part, output_fields=["item", "vector"])
         count = min(rows, len(found))
         scores = np.full((len(queries), rows), -np.inf, dtype=np.float32)
         ids = np.full((len(queries), rows), NONE, dtype=np.int64)
@@ -138,56 +172,71 @@ class Milvus:
             ids[:, :count] = np.array([row["item"] for row in found], np.int64)[best]
         return scores, ids
 
-    def _ask(self, queries: np.ndarray, rows: int, items: list[int] | None = None) -> Any:
-        data = [query for query in np.ascontiguousarray(queries, dtype=np.float32)]
-        effort = {"params": {"ef": min(2 * MOST, max(128, rows) * (1 if items is None else 4))}}
-        options: dict[str, Any] = {"data": data, "limit": rows, "anns_field": "vector", "search_params": effort}
-        if items is None:
-            return self._do("search", self.collection, **options)
-        if self.templates is not False:
+    def _ask(self, queries: np.ndarray, rows: int, items: list[int] | None = None) -> list[list[Found]]:
+        if items is not None and self.templates is not False:
             try:
-                found = self.client.search(
-                    self.collection, filter="item in {items}", filter_params={"items": items}, **options
-                )
+                answer = self._search(queries, rows, care=4, filter="item in {items}", filter_params={"items": items})
                 self.templates = True
-                return found
+                return answer
             except Exception:
                 if self.templates:
                     raise
                 self.templates = False  # milvus-lite knows no parameters
-        return self._do("search", self.collection, filter=f"item in {[int(item) for item in items]}", **options)
+        with self._named("search"):
+            if items is None:
+                return self._search(queries, rows, care=1)
+            return self._search(queries, rows, care=4, filter=f"item in {[int(item) for item in items]}")
 
-    def _arrays(self, found: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        scores = np.full((len(found), rows), -np.inf, dtype=np.float32)
-        ids = np.full((len(found), rows), NONE, dtype=np.int64)
-        for k, hits in enumerate(found):
+    def _search(self, queries: np.ndarray, rows: int, *, care: int, **filters: object) -> list[list[Found]]:
+        """Lists of rows; a graph of which much is barred is walked with more care."""
+        data = list(np.ascontiguousarray(queries, dtype=np.float32))
+        effort = {"params": {"ef": min(2 * MOST, max(128, rows) * care)}}
+        how = {"data": data, "limit": rows, "anns_field": "vector", "search_params": effort}
+        lists: list[list[Found]] = self.client.search(self.collection, **how, **filters)
+        return lists
+
+    def _arrays(self, lists: list[list[Found]], rows: int) -> tuple[np.ndarray, np.ndarray]:
+        scores = np.full((len(lists), rows), -np.inf, dtype=np.float32)
+        ids = np.full((len(lists), rows), NONE, dtype=np.int64)
+        for k, hits in enumerate(lists):
             scores[k, : len(hits)] = [hit["distance"] for hit in hits]
             ids[k, : len(hits)] = [hit["row"] // self.each for hit in hits]
         return scores, ids
 
-    def _do(self, what: str, *arguments: Any, **options: Any) -> Any:
+    @contextlib.contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """Whatever goes wrong is one line that names the operation."""
         try:
-            return getattr(self.client, what)(*arguments, **options)
+            yield
         except Exception as problem:
             raise BadInput(f"Milvus, {what} on {self.collection}: {_line(problem)}") from None
-
-    def save(self, folder: Path) -> None:
-        """Nothing: the rows are in the database."""
-
-    def drop(self) -> None:
-        """Delete the collection."""
-        with contextlib.suppress(Exception):
-            self.client.drop_collection(self.collection)
 
     def close(self) -> None:
         """Let go of the connection."""
         with contextlib.suppress(Exception):
             self.client.close()
 
-    def describe(self) -> dict[str, Any]:
-        """Where the rows are, and how many."""
-        count = self._do("get_collection_stats", self.collection)
-        return {"engine": "milvus", "collection": self.collection, "rows": int(count["row_count"])}
+    @classmethod
+    def discard(cls, place: Place) -> None:
+        """Delete the collection; one that cannot be reached any more is left."""
+        with contextlib.suppress(BadInput):
+            client = connect(_address(place))
+            if client.has_collection(place.name):
+                client.drop_collection(place.name)
+            client.close()
+
+    def count(self) -> int:
+        """Rows, as the database counts them."""
+        with self._named("get_collection_stats"):
+            return int(self.client.get_collection_stats(self.collection)["row_count"])
+
+    def describe(self) -> dict[str, Json]:
+        """Where the rows are."""
+        return {"collection": self.collection}
+
+
+def _address(place: Place) -> str:
+    return place.address or str(place.root / DATABASE)
 
 
 def _moved_up(scores: np.ndarray, ids: np.ndarray, keep: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:

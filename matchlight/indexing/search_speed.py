@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher
+from matchlight.indexing.build import Settings
 from matchlight.indexing.candidate_vectors import Plain, all_rows
 from matchlight.indexing.engines.faiss import Faiss
 from matchlight.indexing.index import Index
+from matchlight.indexing.index_json import SideInfo
 from matchlight.indexing.searcher import TOP, Searcher, Side
 from matchlight.indexing.shards import SHARD
 from matchlight.indexing.stored_sets import Sets, write_shard
@@ -30,6 +32,55 @@ from matchlight.runs.folder import Run
 
 CPU = torch.device("cpu")
 SPREAD = 0.8  # how far a set's vectors lie from their centre, which has length 1 in every dimension
+
+
+Milliseconds = dict[str, float]  # p50, p95, cpu_p50, cpu_p95
+
+
+class DrawnSpeed(TypedDict):
+    """How fast a collection of drawn sets is searched."""
+
+    items: int
+    vectors: int
+    dim: int
+    engine: str
+    build_seconds: float
+    build_cpu_seconds: float
+    measuring_seconds: float
+    disk_mb: float
+    peak_memory_mb: float
+    candidates: int
+    recall: float
+    questions: int
+    milliseconds: Milliseconds
+    exact_milliseconds: Milliseconds
+    per_second: float
+    per_cpu_second: float
+    ratio: float
+    cpu_ratio: float
+
+
+class RunSpeed(TypedDict):
+    """How fast an index of a trained run is searched."""
+
+    method: str
+    pictures: int
+    captions: int
+    coarse: str
+    build_seconds: float
+    build_cpu_seconds: float
+    disk_mb: float
+    candidates: int
+    share: float
+    recall: float
+    questions: int
+    milliseconds: Milliseconds
+    exact_milliseconds: Milliseconds
+    reading_milliseconds: Milliseconds
+    ratio: float
+    cpu_ratio: float
+    cpu_ratio_without_reading: float
+    measured: dict[str, SideInfo]
 
 
 class Drawn:
@@ -79,7 +130,7 @@ class Clock:
         self.wall, self.cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
 
 
-def timed(work: Callable[[int], Any], count: int) -> dict[str, float]:
+def timed(work: Callable[[int], object], count: int) -> Milliseconds:
     """Median and 95th percentile of milliseconds, by the wall and of the processor."""
     work(0)
     wall, cpu = [], []
@@ -91,14 +142,14 @@ def timed(work: Callable[[int], Any], count: int) -> dict[str, float]:
     return {**_middle(wall), **{f"cpu_{name}": value for name, value in _middle(cpu).items()}}
 
 
-def _middle(spent: list[float]) -> dict[str, float]:
+def _middle(spent: list[float]) -> Milliseconds:
     p50, p95 = np.percentile(spent, [50, 95])
     return {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}
 
 
 def time_drawn_sets(
     items: int, *, each: int = 4, dim: int = 256, target: float = 0.98, questions: int = 200, exact: int = 12
-) -> dict[str, Any]:
+) -> DrawnSpeed:
     """Build and ask one collection of drawn sets; memory is this process's peak so far."""
     with tempfile.TemporaryDirectory() as folder:
         sides = _sides(Path(folder), items, each, dim, questions)
@@ -106,14 +157,14 @@ def time_drawn_sets(
         matcher.register_parameter("somewhere", torch.nn.Parameter(torch.zeros(1)))  # a model is asked where it lives
         searcher = Searcher(matcher, Plain(matcher), sides, CPU)
         with Clock() as building:
-            engine = Faiss.build(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, CPU))
+            engine = Faiss.of(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, CPU))
             engine.save(Path(folder) / "engine")
         sides[IMAGE].engine = engine
         with Clock() as measuring:
             found = measure(searcher, true_best(searcher, TEXT, seed=0, questions=questions), target)
         sides[IMAGE].candidates, sides[IMAGE].merge = found.candidates, found.merge
 
-        def ask(number: int, *, everything: bool = False) -> Any:
+        def ask(number: int, *, everything: bool = False) -> object:
             query = sides[TEXT].sets.take(np.array([number % questions]))
             return searcher.top(query, TEXT, IMAGE, top=TOP, exact=everything)
 
@@ -146,10 +197,10 @@ def _ratio(slow: dict[str, float], quick: dict[str, float], by: str = "p50", com
     return round((slow[by] - common) / max(1e-3, quick[by] - common), 1)
 
 
-def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **options: Any) -> dict[str, Any]:
+def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **settings: Unpack[Settings]) -> RunSpeed:
     """Index all pictures with all captions but the last of each, and ask with last captions of the test split.
 
-    So neither the model nor the index has seen a question. `options` are those of `Index.build`.
+    So neither the model nor the index has seen a question. The settings are those of `Index.build`.
     """
     last = len(pairs) - 1 - np.unique(pairs.picture[::-1], return_index=True)[1]
     own = last[pairs.splits[pairs.picture[last]] == "test"]
@@ -158,7 +209,7 @@ def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **optio
     rows = own[np.linspace(0, len(own) - 1, min(questions, len(own))).astype(np.int64)]
     with Clock() as building:
         left = np.delete(np.arange(len(pairs)), last)
-        index = Index.build(run, pairs.select(np.arange(len(pairs.names)), left), out, **options)
+        index = Index.build(run, pairs.select(np.arange(len(pairs.names)), left), out, **settings)
     with index:
         words = [pairs.captions[row] for row in rows]
         found: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
