@@ -116,7 +116,8 @@ class C:
     def nine(self, a, b, c, d, e, f, g, *more, **options): ...
 @triton.jit(noinline=True)
 def fused(a, b, c, d, e, f, g, h, i): ...
-@njit
+fast = partial(njit, cache=True)
+@fast()
 def compiled(a, b, c, d, e, f, g, h, i): ...
 """
     measured = figures(tmp_path, {"matchlight/core.py": text})

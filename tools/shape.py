@@ -176,16 +176,29 @@ def runs_as_any(module: Module) -> list[str]:
 
 def functions(module: Module) -> list[Function]:
     """Every function and method of a module, nested ones too; of an overloaded one its body alone."""
-    return [_measured(node, module) for node in _definitions(module) if "overload" not in _decorators(node)]
+    kernels = _kernel_decorators(module)
+    return [
+        _measured(node, module.path, kernels) for node in _definitions(module) if "overload" not in _decorators(node)
+    ]
 
 
-def _measured(node: FunctionNode, module: Module) -> Function:
+def _measured(node: FunctionNode, path: str, kernels: set[str]) -> Function:
     given = node.args
     named = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     parameters = len(named) - (named[:1] in (["self"], ["cls"])) + bool(given.vararg) + bool(given.kwarg)
     lines = (node.end_lineno or node.lineno) - node.lineno + 1
-    is_kernel = bool(_decorators(node) & {"jit", "njit"})
-    return Function(f"{module.path}:{node.lineno} {node.name}", lines, parameters, is_kernel)
+    return Function(f"{path}:{node.lineno} {node.name}", lines, parameters, bool(_decorators(node) & kernels))
+
+
+def _kernel_decorators(module: Module) -> set[str]:
+    """Triton's and numba's own, and what the module makes of them: `fast = partial(njit, cache=True)`."""
+    made = [node for node in module.nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    compilers = {"jit", "njit"}
+    return compilers | {
+        _last_name(node.targets[0])
+        for node in made
+        if any(isinstance(part, ast.expr) and _last_name(part) in compilers for part in ast.walk(node.value))
+    }
 
 
 def _definitions(module: Module) -> list[FunctionNode]:

@@ -62,7 +62,7 @@ def _problem(words: list[str]) -> str:
 @pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_every_python_block_compiles(block: Block) -> None:
     text = re.sub(r"^>>> (.*)\n[^>].*", r"\1", block.text, flags=re.MULTILINE)
-    ast.parse(text)
+    assert ast.parse(text).body
 
 
 @pytest.mark.parametrize("block", [block for block in PYTHON if "matchlight" in block.text], ids=str)
