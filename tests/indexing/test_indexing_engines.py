@@ -162,50 +162,16 @@ def test_unknown_engines_are_told() -> None:
         engine_class("lucene")
 
 
-SEA = """
-import numpy as np
-from matchlight.indexing.engines import NONE, Engine
-
-class Sea(Engine):
-    def __init__(self, ids, vectors):
-        self.ids, self.vectors, self.each = ids, vectors, vectors.shape[1]
-
-    @classmethod
-    def build(cls, place, ids, vectors):
-        return cls(ids, vectors)
-
-    @classmethod
-    def open(cls, place, *, each, dim):
-        with np.load(place.folder / "sea.npz") as kept:
-            return cls(kept["ids"], kept["vectors"])
-
-    def save(self, folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / "sea.npz", ids=self.ids, vectors=self.vectors)
-
-    def add(self, ids, vectors):
-        self.ids, self.vectors = np.append(self.ids, ids), np.concatenate([self.vectors, vectors.astype(np.float16)])
-
-    def remove(self, ids):
-        keep = ~np.isin(self.ids, ids)
-        self.ids, self.vectors = self.ids[keep], self.vectors[keep]
-
-    def search(self, queries, rows, allowed=None):
-        keep = np.full(len(self.ids), True) if allowed is None else np.isin(self.ids, allowed)
-        flat = self.vectors[keep].reshape(-1, queries.shape[1]).astype(np.float32)
-        seen = queries @ flat.T
-        order = np.argsort(-seen, axis=1, kind="stable")[:, :rows]
-        return np.take_along_axis(seen, order, 1), np.repeat(self.ids[keep], self.each)[order]
-
-    def count(self):
-        return self.vectors.shape[0] * self.each
-"""
+def sea() -> str:
+    """The engine that the documentation shows."""
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    return page.split("## A search engine")[1].split("```python\n")[1].split("```")[0]
 
 
 def test_an_engine_of_an_installed_package_builds_searches_and_changes_an_index(
     install_plugin: Callable[..., None], tmp_path: Path
 ) -> None:
-    install_plugin("sea", SEA, {"matchlight.engines": {"sea": "sea:Sea"}})
+    install_plugin("sea", sea(), {"matchlight.engines": {"sea": "sea:Sea"}})
     with Index.build(trained("dive"), pairs(), tmp_path / "i", engine="sea", map=False) as index:
         assert index.describe()["engine"] == "sea"
         assert index.describe()["vectors"] == {"image": 4 * PICTURES, "text": 8 * PICTURES}
@@ -226,7 +192,7 @@ def test_a_plug_in_that_is_no_engine_is_one_clear_line(install_plugin: Callable[
 def test_an_engine_of_an_installed_package_is_an_option_of_the_command_line(
     install_plugin: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install_plugin("sea", SEA, {"matchlight.engines": {"sea": "sea:Sea"}})
+    install_plugin("sea", sea(), {"matchlight.engines": {"sea": "sea:Sea"}})
     command = ["index", str(tmp_path / "none"), "--data", str(tmp_path), "-o", str(tmp_path / "i"), "--engine"]
     assert main([*command, "sea"]) != 0
     assert "none" in capsys.readouterr().err  # the run is not there; the engine is

@@ -8,7 +8,7 @@ Another package adds an engine by an entry point, and `matchlight index RUN --en
     [project.entry-points."matchlight.engines"]
     sea = "my_package:Sea"                              # a subclass of `Engine`
 
-The methods without a body below are what it has to write; `NumPyEngine` of docs/extending.md is a complete one.
+The abstract methods below are what it has to write; docs/extending.md shows a complete one.
 """
 
 from __future__ import annotations
