@@ -1,33 +1,28 @@
 """Matchlight: image-text retrieval that learns from messy data, finds what is wrong with it, and serves the search.
 
-The package in the order data flows:
+Everything that lies here, in the order data flows. A package imports only what stands above it, and its own docstring
+lists its files:
 
-    core.py         Items, Batch, Embedding, Matcher, Recipe: the types everything is written in; read this first
-    scenes/         picture-book scenes: the embedded data set, with exact ground truth
-    pairs.py        Pairs: pictures, captions, who belongs to whom, labels, splits
-    formats/        readers and writers of every format
-    noise/          seeded noise: mismatched pairs, flipped labels, replayable
-    text/           tokenising, vocabularies, word ids; sentences.py: sentence encoders
-    features/       grid and pooled features from pictures, cached; backbones
-    augment.py      crops, flips, dropped words and regions, seeded per row
-    prepare.py      pairs -> features, word ids and the sizes a recipe needs
-    batches.py      rows -> Batch
-    layers.py       shared maths: unit length, masked means, pooling
-    encoders.py     encoders used by two methods or more
-    similarity.py   similarities used by two methods or more; scoring everything in blocks
-    objectives.py   hinges, InfoNCE, complementary and generalised cross-entropy
-    strategies.py   how epochs are spent
-    network.py      one network in training; trainer.py: the epochs, checkpoints and log of a run
-    processes.py    several processes as one
-    runs.py         run folders: train one, load one
-    encode.py       a whole table through a model; embeddings.py: vectors out
-    metrics/        pure functions on scores and relevance
-    protocols/      the field's evaluation protocols, one report each
-    evaluation.py   a run before the referee; referee.py: scores of any tool, and two against each other
-    auditing/       which pairs are wrong, why, and what would fit better; a cleaned copy
-    indexing/       search: candidates from an engine, decided by the true similarity; explanations, a map
-    methods/        one file per family; recipes.py: their arguments and presets
-    cli/            the commands
+    core.py      Items, Batch, Embedding, Matcher, Recipe: the types everything is written in; read this first
+    pairs.py     Pairs: pictures, captions, which belong together, class labels, splits
+    console.py   what is printed while something lasts; the version
+    files.py     files written whole or not at all, and locks
+    devices.py   the choice of device and precision; several processes as one
+    plugins.py   methods, formats, backbones and engines of other packages
+    data/        reading and writing data sets, noise on purpose, drawn scenes, near-duplicates, fingerprints, the cache
+    inputs/      from pairs to tensors: text, sentence encoders, picture backbones and features, augmentation, batches
+    scoring/     scores of all pairs in blocks; kernels
+    measuring/   metrics, evaluation protocols, confidence intervals, significance
+    parts/       layers, attention, encoders, similarities and objectives that two methods share
+    training/    what a method has to give; strategies, the training loop, checkpoints, hard-negative mining
+    methods/     one file for each family of papers
+    runs/        run folders: train, load, evaluate, export, import
+    comparing/   methods against each other: noise, speed
+    auditing/    which pairs are wrong, why, and what would fit better; a cleaned copy
+    indexing/    search: candidates from an engine, decided by the model's own similarity
+    serve/       an index as a REST API and a web page; the review of an audit
+    reproduce/   tables and figures of the papers
+    cli/         the commands
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Several processes as one: what training needs of torch.distributed, and nothing when there is one process.
+"""Where things are computed: the choice of a device and of a precision, and several processes as one.
 
-Every process holds the same weights and its share of a batch. Embeddings are gathered *with* gradients, each process
-then computes the loss of the whole batch divided by the number of processes, and gradients are summed over processes:
-the sum over processes of L / world is L, so whatever a method does between the gather and the loss, two processes take
-the step that one would. (DistributedDataParallel is not used: it averages, and sees only what runs inside a wrapped
-forward.)
+With several processes, each holds the same weights and its share of a batch. Embeddings are gathered *with* gradients,
+each process then computes the loss of the whole batch divided by the number of processes, and gradients are summed over
+processes: the sum over processes of L / world is L, so whatever a method does between the gather and the loss, two
+processes take the step that one would. (DistributedDataParallel is not used: it averages, and sees only what runs
+inside a wrapped forward.) With one process these functions do nothing.
 """
 
 from __future__ import annotations

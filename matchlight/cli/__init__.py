@@ -1,6 +1,23 @@
 """The commands of `matchlight`: nothing but parsing and printing; each part of this folder registers its own.
 
 `main` is what the shell calls. A command imports what it needs when it runs, so that `--help` never waits for torch.
+A file is named for the commands in it. In the order of use:
+
+    data.py       data scenes | info | convert | noise | features | labels | apply | cache
+    describe.py   what `data info` shows
+    models.py     methods, train, embed, import, demo
+    demo.py       what `demo` does, step by step
+    evaluate.py   evaluate
+    mine.py       mine
+    compare.py    compare
+    audit.py      audit
+    index.py      index, search
+    serve.py      serve
+    bench.py      bench score | train | search
+    reproduce.py  reproduce
+    options.py    options that several commands share
+    output.py     what is printed, for a person or as JSON
+    errors.py     an exception as an exit code and a line
 """
 
 from __future__ import annotations

@@ -1,1 +1,11 @@
-"""Trained models on disk."""
+"""Trained models on disk, and what is done with one.
+
+In reading order:
+
+    folder.py      a run folder: `train` makes one, `Run.load` opens it again
+    seen.py        which pairs a run has learnt from; whether two runs hold the same weights
+    evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
+    embeddings.py  vectors of pictures and captions as one .npz for other tools
+    mining.py      hard negatives: what a run confuses in a split, written as lists
+    importing.py   the authors' released checkpoints as runs of ours
+"""
