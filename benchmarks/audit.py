@@ -53,7 +53,7 @@ def signals(clean: ml.Pairs, folder: Path, *, ratio: float, per: str, options: O
 
 def measure(verdict: Any, bad: np.ndarray) -> dict[str, float]:
     """The row of the table; without broken pairs only what was flagged."""
-    from matchlight.auditing.tables import against_truth
+    from matchlight.auditing.truth_check import against_truth
 
     row = {"flagged": int(verdict.suspect.sum()), "estimated_noise": verdict.noise}
     return row | (against_truth(verdict.score, verdict.suspect, bad) if bad.any() else {})

@@ -72,13 +72,13 @@ def _shape(shape: str, colour: tuple[int, int, int]) -> Image.Image:
 
 def audit_of(data: Path, folder: Path) -> Path:
     """An audit's files about it: every eighth row is called wrong, with a better partner each."""
-    from matchlight.auditing.tables import COLUMNS, MORE
+    from matchlight.data.findings import COLUMNS, MORE_COLUMNS
 
     pairs = Pairs.read(data)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "pairs.csv", "w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
-        out.writerow([*COLUMNS, *MORE])
+        out.writerow([*COLUMNS, *MORE_COLUMNS])
         for row in range(len(pairs)):
             own, bad = int(pairs.picture[row]), row % 8 == 4 and row < 8 * WRONG
             other = (own + 7) % len(pairs.names)

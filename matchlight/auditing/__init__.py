@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 
 from matchlight.auditing.chart import histogram
-from matchlight.auditing.findings import Findings, add_labels, conclude, conclude_labels
-from matchlight.auditing.labels import LabelVerdict, can_judge
+from matchlight.auditing.label_errors import LabelVerdict, can_judge
+from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import write_report
 from matchlight.auditing.signals import Options, gather
-from matchlight.auditing.tables import against_truth, bad_rows, check_truth, write_pairs
+from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
 from matchlight.auditing.verdict import Verdict, judge
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
+from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth
-from matchlight.files import write_json
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
@@ -46,26 +46,17 @@ class Audit:
     folder: Path
     pairs: Pairs
     findings: Findings
-    summary: dict[str, Any]
+    summary: Summary
 
     @cached_property
-    def suspects(self) -> list[dict[str, Any]]:
-        """The suspicious pairs, the worst first."""
-        return [self._pair(int(k)) for k in self.findings.worst()]
+    def suspects(self) -> list[dict[str, str | int | float | None]]:
+        """The suspects, the worst first: row, image, caption, score, reason, better_image, better_caption, labels."""
+        return [_as_dict(one) for one in self.findings.records(self.pairs, self.findings.worst())]
 
-    def _pair(self, k: int) -> dict[str, Any]:
-        found, row = self.findings, int(self.findings.row[k])
-        other, said = int(found.picture[k]), int(found.caption[k])
-        return {
-            "row": row,
-            "image": self.pairs.names[self.pairs.picture[row]],
-            "caption": self.pairs.captions[row],
-            "score": float(found.score[k]),
-            "reason": str(found.reason[k]),
-            "better_image": self.pairs.names[other] if other >= 0 else None,
-            "better_caption": self.pairs.captions[said] if said >= 0 else None,
-            **({} if found.labels is None else found.labels.plain(k)),
-        }
+
+def _as_dict(one: Finding) -> dict[str, str | int | float | None]:
+    names = ("row", "image", "caption", "score", "reason", "better_image", "better_caption")
+    return {name: getattr(one, name) for name in names} | ({} if one.labels is None else vars(one.labels))
 
 
 def audit(
@@ -130,8 +121,8 @@ def _labels_only(
 
 
 def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVerdict:
-    from matchlight.auditing.labels import judge_labels
-    from matchlight.auditing.words import sides_of
+    from matchlight.auditing.item_vectors import sides_of
+    from matchlight.auditing.label_errors import judge_labels
 
     image, text = sides_of(pairs, rows, options.device)
     return judge_labels(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
@@ -139,7 +130,7 @@ def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
 
 def _summary(
     pairs: Pairs, findings: Findings, verdict: Verdict, options: Options, source: str | Path | None
-) -> dict[str, Any]:
+) -> Summary:
     path = str(Path(source if source is not None else pairs.notes.get("read_from", pairs.root)).resolve())
     return {
         "pairs": len(findings),
@@ -162,22 +153,22 @@ def _write(
     folder: Path,
     pairs: Pairs,
     findings: Findings,
-    summary: dict[str, Any],
+    summary: Summary,
     chart: str,
     truth: Truth | None,
     began: float,
 ) -> Audit:
     """The three files; the page last, as it is what a person waits for."""
     if truth is not None:
-        summary |= _measured(pairs, findings, truth)
-    write_pairs(folder / "pairs.csv", pairs, findings)
+        summary = {**summary, **_measured(pairs, findings, truth)}
+    write_findings(folder / TABLE, findings.records(pairs), labels=findings.labels is not None)
     write_report(folder / "report.html", pairs, findings, summary, chart)
     summary["seconds"] = round(time.monotonic() - began, 1)
-    write_json(folder / "summary.json", summary)
+    write_summary(folder, summary)
     return Audit(folder, pairs, findings, summary)
 
 
-def _measured(pairs: Pairs, findings: Findings, truth: Truth) -> dict[str, Any]:
+def _measured(pairs: Pairs, findings: Findings, truth: Truth) -> TruthMetrics:
     """Against the truth; labels by what was thought of labels, as a pair's score knows only the suspects among them."""
     labels = findings.labels if isinstance(truth.moved, dict) else None
     score = findings.score if labels is None else labels.score

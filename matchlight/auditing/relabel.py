@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from matchlight.auditing.findings import LABEL
-from matchlight.auditing.tables import LABELS, cell
 from matchlight.core import BadInput
+from matchlight.data.cells import spellings
+from matchlight.data.findings import WRONG_LABEL, AuditFindings, Finding
 from matchlight.pairs import Labels, Pairs
 
 IMAGE, TEXT = "image", "text"
 SIDES = (IMAGE, TEXT, "both")
 
-Lines = dict[int, dict[str, str]]
+Wishes = dict[int, tuple[str, int]]  # row -> whose label is wrong and the class it should have, the surest row first
 
 
-def relabelled(path: Path, lines: Lines, pairs: Pairs, bad: set[int], accepted: set[int]) -> tuple[Pairs, set[int]]:
+def relabelled(audited: AuditFindings, bad: set[int], accepted: set[int]) -> tuple[Pairs, set[int]]:
     """The data with likelier labels, and the bad rows that are right by that.
 
     A picture's label is one for all its rows: it changes where more than half of them find it wrong, to what the surest
-    of these (the lowest score) says, and never where a person accepted one of them. A row whose wish is not followed is
-    as bad as before.
+    of these (the lowest score) says, and never where a person kept one of them. A row whose wish is not followed is as
+    bad as before.
     """
-    if pairs.labels is None or not all(set(LABELS) <= set(line) for line in lines.values()):
+    pairs, findings = audited.pairs, audited.findings
+    if pairs.labels is None or any(one.labels is None for one in findings.values()):
         raise BadInput(
-            f"{path}: no label was judged; --relabel needs data with one class for each picture and each text"
+            f"{audited.path}: no label was judged; --relabel needs data with one class for each picture and each text"
         )
-    wishes = _wishes(path, lines, pairs.labels, bad)
-    pictures = _agreed(wishes, lines, pairs.picture, fixed={_of(pairs, row) for row in accepted})
+    wishes = _wishes(audited, pairs.labels, bad)
+    pictures = _agreed(wishes, findings, pairs.picture, fixed={_of(pairs, row) for row in accepted})
     labels = Labels(pairs.labels.names, pairs.labels.image.copy(), pairs.labels.text.copy())
     for place, likely in pictures.items():
         labels.image[place] = np.arange(len(labels.names)) == likely
@@ -43,24 +44,25 @@ def relabelled(path: Path, lines: Lines, pairs: Pairs, bad: set[int], accepted: 
     return replace(pairs, labels=labels), mended
 
 
-def _wishes(path: Path, lines: Lines, labels: Labels, bad: set[int]) -> dict[int, tuple[str, int]]:
-    """Row -> whose label is wrong and the class it should have, the surest row first."""
-    classes = {told: number for number, name in enumerate(labels.names) for told in (name, cell(name))}
-    wanted = sorted((_score(path, row, lines[row]), row) for row in bad & set(lines) if lines[row]["reason"] == LABEL)
-    for _, row in wanted:
-        side, likely = lines[row]["side"], lines[row]["likely"]
+def _wishes(audited: AuditFindings, labels: Labels, bad: set[int]) -> Wishes:
+    classes = {spelling: number for number, name in enumerate(labels.names) for spelling in spellings(name)}
+    classes |= {name: number for number, name in enumerate(labels.names)}
+    findings = [audited.findings[row] for row in bad & set(audited.findings)]
+    wishes: Wishes = {}
+    for one in sorted(findings, key=lambda one: (one.score, one.row)):
+        if one.reason != WRONG_LABEL or one.labels is None:
+            continue
+        side, likely = one.labels.side, one.labels.likely
         if side not in SIDES or likely not in classes:
-            raise BadInput(
-                f"{path}: row {row} has side {side!r} and likely {likely!r}; image, text or both, and a class"
-            )
-    return {row: (lines[row]["side"], classes[lines[row]["likely"]]) for _, row in wanted}
+            told = f"row {one.row} has side {side!r} and likely {likely!r}"
+            raise BadInput(f"{audited.path}: {told}; image, text or both, and a class")
+        wishes[one.row] = side, classes[likely]
+    return wishes
 
 
-def _agreed(
-    wishes: dict[int, tuple[str, int]], lines: Lines, picture: np.ndarray, *, fixed: set[int]
-) -> dict[int, int]:
+def _agreed(wishes: Wishes, findings: Mapping[int, Finding], picture: np.ndarray, *, fixed: set[int]) -> dict[int, int]:
     """Picture -> its new class, where most of its rows find the old one wrong."""
-    rows = Counter(int(picture[row]) for row in lines)
+    rows = Counter(int(picture[row]) for row in findings)
     against = Counter(int(picture[row]) for row, (side, _) in wishes.items() if side != TEXT)
     out: dict[int, int] = {}
     for row, (side, likely) in wishes.items():
@@ -72,10 +74,3 @@ def _agreed(
 
 def _of(pairs: Pairs, row: int) -> int:
     return int(pairs.picture[row])
-
-
-def _score(path: Path, row: int, line: dict[str, str]) -> float:
-    try:
-        return float(line["score"])
-    except ValueError:
-        raise BadInput(f"{path}: row {row} has score {line['score']!r}; a number from 0 to 1") from None

@@ -6,14 +6,16 @@ import base64
 import html
 import io
 import json
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from matchlight.auditing.findings import Findings
 from matchlight.auditing.page import ENDING, MAIN, SCRIPT, STYLE
+from matchlight.auditing.reasons import Findings
 from matchlight.console import track
+from matchlight.data.findings import Finding, Summary
 from matchlight.files import write_text
 from matchlight.measuring.onepage import one_page
 from matchlight.pairs import BadPicture, Pairs
@@ -25,7 +27,7 @@ QUALITY = 70
 
 
 def write_report(
-    path: Path, pairs: Pairs, findings: Findings, summary: dict[str, Any], chart: str, *, cards: int = WITH_PICTURES
+    path: Path, pairs: Pairs, findings: Findings, summary: Summary, chart: str, *, cards: int = WITH_PICTURES
 ) -> None:
     """The whole page, atomically."""
     reasons = ["", *findings.counts()]
@@ -60,7 +62,7 @@ LEGEND = (
 )
 
 
-def told(summary: dict[str, Any]) -> str:
+def told(summary: Summary) -> str:
     """The audit in a sentence."""
     low, high = summary["estimated_noise_interval"]
     start = f"{summary['flagged']:,} of {summary['pairs']:,} pairs of {summary['split']!r} are suspect"
@@ -71,7 +73,7 @@ def told(summary: dict[str, Any]) -> str:
     return f"{start}; {share}; {alarms}."
 
 
-def safe_json(value: Any) -> str:
+def safe_json(value: object) -> str:
     """JSON that cannot end the script block it stands in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return (
@@ -93,7 +95,7 @@ def _cut(shown: int, all_of_them: int) -> str:
     return f"<p>{part} least suspect. <code>matchlight serve INDEX --audit AUDIT</code> reviews them all.</p>"
 
 
-def _facts(summary: dict[str, Any]) -> dict[str, str]:
+def _facts(summary: Summary) -> dict[str, str]:
     counts = {"pairs": summary["pairs"], "suspect": summary["flagged"], **summary["reasons"]}
     return {name: f"{value:,}" for name, value in counts.items()} | {
         "estimated wrong": f"{summary['estimated_noise']:.1%}"
@@ -104,51 +106,88 @@ def _options(names: list[str], blank: str) -> str:
     return "".join(f'<option value="{html.escape(name)}">{html.escape(name or blank)}</option>' for name in names)
 
 
-def _cards(pairs: Pairs, found: Findings, places: np.ndarray) -> list[dict[str, Any]]:
+class Better(TypedDict):
+    """A partner that fits better: a picture (name, src) or a caption (row, text)."""
+
+    support: float
+    name: NotRequired[str]
+    src: NotRequired[str]
+    row: NotRequired[int]
+    text: NotRequired[str]
+
+
+class Card(TypedDict):
+    """A pair as the page's script shows it."""
+
+    row: int
+    name: str
+    text: str
+    score: float
+    reason: str
+    split: str
+    src: str
+    image: NotRequired[Better]
+    caption: NotRequired[Better]
+    labels: NotRequired[str]
+
+
+def _cards(pairs: Pairs, findings: Findings, places: np.ndarray) -> list[Card]:
     """The pairs shown with their pictures; each thumbnail is made once."""
-    made: dict[int, str] = {}
+    picture = cache(partial(thumbnail, pairs))
+    records = zip(places.tolist(), findings.records(pairs, places), strict=True)
+    cards = []
+    for k, one in track(records, "drawing the report", len(places)):
+        card = _card(one, picture(int(pairs.picture[one.row])))
+        if one.better_image is not None and one.better_image_support is not None:
+            source = picture(int(findings.picture[k]))
+            card["image"] = {"name": one.better_image, "src": source, "support": _short(one.better_image_support)}
+        if findings.labels is not None and (labels := findings.labels.told(k)):
+            card["labels"] = labels
+        cards.append(card)
+    return cards
 
-    def picture(place: int) -> str:
-        if place not in made:
-            made[place] = thumbnail(pairs, place)
-        return made[place]
 
-    return [_card(pairs, found, int(k), picture) for k in track(places, "drawing the report")]
-
-
-def _card(pairs: Pairs, found: Findings, k: int, picture: Any) -> dict[str, Any]:
-    row, other, said = int(found.row[k]), int(found.picture[k]), int(found.caption[k])
-    own = int(pairs.picture[row])
-    card: dict[str, Any] = {"row": row, "name": str(pairs.names[own]), "text": pairs.captions[row]}
-    card |= {"score": _short(found.score[k]), "reason": str(found.reason[k]), "split": str(pairs.splits[own])}
-    card["src"] = picture(own)
-    if other >= 0:
-        support = _short(found.picture_support[k])
-        card["image"] = {"name": str(pairs.names[other]), "src": picture(other), "support": support}
-    if said >= 0:
-        card["caption"] = {"row": said, "text": pairs.captions[said], "support": _short(found.caption_support[k])}
-    if found.labels is not None and (labels := found.labels.told(k)):
-        card["labels"] = labels
+def _card(one: Finding, source: str) -> Card:
+    card: Card = {
+        "row": one.row,
+        "name": one.image,
+        "text": one.caption,
+        "score": _short(one.score),
+        "reason": one.reason,
+        "split": one.split,
+        "src": source,
+    }
+    if one.better_caption_row is not None and one.better_caption_support is not None:
+        support = _short(one.better_caption_support)
+        card["caption"] = {"row": one.better_caption_row, "text": one.better_caption or "", "support": support}
     return card
 
 
-def _rows(pairs: Pairs, found: Findings, reasons: list[str], splits: list[str]) -> dict[str, Any]:
+class AllRows(TypedDict):
     """Every pair as a short list: row, picture, caption, score, reason, split."""
-    order = np.argsort(found.score, kind="stable")
-    pictures, place = np.unique(pairs.picture[found.row], return_inverse=True)
+
+    rows: list[tuple[int, int, str, float, int, int]]
+    names: list[str]
+    reasons: list[str]
+    splits: list[str]
+
+
+def _rows(pairs: Pairs, findings: Findings, reasons: list[str], splits: list[str]) -> AllRows:
+    order = np.argsort(findings.score, kind="stable")
+    pictures, place = np.unique(pairs.picture[findings.row], return_inverse=True)
     which = {reason: number for number, reason in enumerate(reasons)}
     part = {split: number for number, split in enumerate(splits)}
     rows = []
     for k in order.tolist():
-        row = int(found.row[k])
+        row = int(findings.row[k])
         split = part[str(pairs.splits[pairs.picture[row]])]
-        number = which.get(str(found.reason[k]), 0)
-        rows.append([row, int(place[k]), pairs.captions[row], _short(found.score[k]), number, split])
+        number = which.get(str(findings.reason[k]), 0)
+        rows.append((row, int(place[k]), pairs.captions[row], _short(findings.score[k]), number, split))
     return {"rows": rows, "names": [str(pairs.names[i]) for i in pictures], "reasons": reasons, "splits": splits}
 
 
-def _short(value: Any) -> float:
-    return float(f"{float(value):.3g}")
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def thumbnail(pairs: Pairs, place: int) -> str:

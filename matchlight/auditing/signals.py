@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from matchlight import files
-from matchlight.auditing.asking import GALLERY, NAMES, SET_GALLERY, Asked, ask, gallery_of, is_plain
-from matchlight.auditing.company import Lists, Scene, Space, lists
+from matchlight.auditing.canonical_correlation import witness
+from matchlight.auditing.cca_inputs import caption_parts, picture_kinds, picture_names, picture_parts
 from matchlight.auditing.folds import Folds, divide, look_alikes
-from matchlight.auditing.linear import witness
-from matchlight.auditing.parts import caption_parts, picture_kinds, picture_names, picture_parts
-from matchlight.auditing.quick import Plan, company, condensed, quick_settings, train_fold
-from matchlight.auditing.words import meaning_vectors, picture_vectors, word_vectors
+from matchlight.auditing.gallery import GALLERY, NAMES, SET_GALLERY, Asked, ask, gallery_of, is_plain
+from matchlight.auditing.item_vectors import meaning_vectors, picture_vectors, word_vectors
+from matchlight.auditing.neighbours import Lists, Scene, Space, lists
+from matchlight.auditing.quick_models import Plan, company, condensed, quick_settings, train_fold
 from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from matchlight.auditing.by_run import (
+from matchlight.auditing.label_errors import LabelVerdict
+from matchlight.auditing.mixture import fit, flagged, share_of_wrong
+from matchlight.auditing.run_signals import (
     EARLY,
     LATE,
     Columns,
@@ -27,8 +29,6 @@ from matchlight.auditing.by_run import (
     run_columns,
     trained_here,
 )
-from matchlight.auditing.labels import LabelVerdict
-from matchlight.auditing.mixture import fit, flagged, share_of_wrong
 
 SPANS = 3
 PASSES = 3

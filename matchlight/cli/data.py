@@ -233,7 +233,8 @@ def apply(
         raise typer.BadParameter("alone, or the others", param_hint="--drop, --rematch and --relabel")
     from matchlight.auditing.apply import apply as write_cleaned
 
-    _done(write_cleaned(audit, out, rematch=rematch, relabel=relabel, decisions=decisions, data=source), as_json)
+    counts = write_cleaned(audit, out, rematch=rematch, relabel=relabel, decisions=decisions, data=source)
+    _done(dict(counts), as_json)
 
 
 @data.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.auditing.tables import check_truth
+from matchlight.auditing.truth_check import check_truth
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth, mismatch

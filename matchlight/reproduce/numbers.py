@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from matchlight.auditing.tables import cell
+from matchlight.data.cells import safe_cell
 
 Row = dict[str, Any]  # a line of a table: numbers, which are computed with, and text
 
@@ -24,7 +24,9 @@ def as_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: cell(v) if isinstance(v, str) else plain(v) for name, v in row.items()} for row in rows)
+    writer.writerows(
+        {name: safe_cell(v) if isinstance(v, str) else plain(v) for name, v in row.items()} for row in rows
+    )
     return text.getvalue()
 
 

@@ -15,15 +15,15 @@ from starlette.responses import JSONResponse, Response
 
 from matchlight.console import VERSION
 from matchlight.core import BadInput
-from matchlight.serve import overview, pages, reviewing, searching
+from matchlight.serve import overview_routes, page_routes, review_routes, search_routes
+from matchlight.serve.counters import Metrics
 from matchlight.serve.guards import Guard
-from matchlight.serve.holder import Holder
-from matchlight.serve.metrics import Metrics
+from matchlight.serve.live_index import Holder
 from matchlight.serve.originals import Originals
-from matchlight.serve.queue import Queue
+from matchlight.serve.review_queue import Queue
 from matchlight.serve.rules import Limits, Rules
 from matchlight.serve.site import Site
-from matchlight.serve.work import Work
+from matchlight.serve.thread_pool import Work
 
 WATCH = 2.0  # seconds between looks for a new index
 
@@ -65,7 +65,12 @@ def create(
         redoc_url=None,
         lifespan=_lifespan(site, watch),
     )
-    for part in (searching.router(site), reviewing.router(site), overview.router(site), pages.router()):
+    for part in (
+        search_routes.router(site),
+        review_routes.router(site),
+        overview_routes.router(site),
+        page_routes.router(),
+    ):
         app.include_router(part)
     app.add_exception_handler(BadInput, _bad_input)
     app.add_exception_handler(RequestValidationError, _bad_request)
@@ -83,7 +88,7 @@ def _load(path: Path) -> Any:
 def _lifespan(site: Site, watch: float) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(site.holder.watch(watch, partial(overview.warm, site)))
+        watching = asyncio.create_task(site.holder.watch(watch, partial(overview_routes.warm, site)))
         try:
             yield
         finally:

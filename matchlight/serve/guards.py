@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from matchlight.serve.metrics import Metrics
+from matchlight.serve.counters import Metrics
 from matchlight.serve.rules import Limits, Rules
 
 SAFE = ("GET", "HEAD", "OPTIONS")

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from matchlight.serve.holder import Held, Holder
-from matchlight.serve.metrics import Metrics
+from matchlight.serve.counters import Metrics
+from matchlight.serve.live_index import Held, Holder
 from matchlight.serve.originals import Originals
-from matchlight.serve.queue import Queue
+from matchlight.serve.review_queue import Queue
 from matchlight.serve.rules import Limits
-from matchlight.serve.work import Work
+from matchlight.serve.thread_pool import Work
 
 T = TypeVar("T")
 FLAT = (4, 3)  # the shape kept free for a picture of unknown size

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from tiny import Arrays, tiny_pairs
 
-from matchlight.auditing import company, mixture
-from matchlight.auditing.asking import _answers, gallery_of
-from matchlight.auditing.by_run import by_memory, early, run_columns, trained_here
+from matchlight.auditing import mixture, neighbours
+from matchlight.auditing.better_partners import alternatives
 from matchlight.auditing.folds import divide, look_alikes
-from matchlight.auditing.partners import alternatives
+from matchlight.auditing.gallery import _answers, gallery_of
+from matchlight.auditing.run_signals import by_memory, early, run_columns, trained_here
 from matchlight.auditing.signals import Options, fold_count
 from matchlight.auditing.verdict import best, judge, weighed
 from matchlight.core import IMAGE, BadInput
@@ -99,17 +99,17 @@ def test_a_gallery_holds_a_picture_once_and_prefers_the_fold():
 # ---- company ---------------------------------------------------------------------------------------------------------
 
 
-def four_corners() -> tuple[company.Space, company.Scene]:
+def four_corners() -> tuple[neighbours.Space, neighbours.Scene]:
     """Four pictures with two captions each, everything along its own axis; picture 1 shows nearly what 0 shows."""
     axes = torch.eye(4)
     axes[1] = torch.tensor([0.8, 0.6, 0.0, 0.0])
-    scene = company.Scene(np.repeat(np.arange(4), 2), np.arange(4), (np.arange(8) + 4) % 8)
-    return company.Space(axes, axes.repeat_interleave(2, 0)), scene
+    scene = neighbours.Scene(np.repeat(np.arange(4), 2), np.arange(4), (np.arange(8) + 4) % 8)
+    return neighbours.Space(axes, axes.repeat_interleave(2, 0)), scene
 
 
 def test_neighbours_never_are_rows_of_the_pair_s_own_picture():
     space, scene = four_corners()
-    lists = company.lists(space, scene, np.arange(8))
+    lists = neighbours.lists(space, scene, np.arange(8))
     for kind in ("text", "photo"):
         rows = lists[f"{kind}_rows"]
         assert (scene.picture[rows][rows >= 0] != np.repeat(scene.picture, (rows >= 0).sum(1))).all()
@@ -117,7 +117,7 @@ def test_neighbours_never_are_rows_of_the_pair_s_own_picture():
 
 def test_likeness_to_a_neighbour_is_counted_beyond_what_is_usual():
     space, scene = four_corners()
-    lists = company.lists(space, scene, np.arange(8))
+    lists = neighbours.lists(space, scene, np.arange(8))
     mean = space.images.mean(0)
     first = lists["text"][0][lists["text_rows"][0] == 2][0]  # the neighbour of picture 1, at a cosine of .8
     assert first == pytest.approx(0.8 - float(space.images[0] @ mean), abs=1e-3)
@@ -125,13 +125,13 @@ def test_likeness_to_a_neighbour_is_counted_beyond_what_is_usual():
 
 def test_siblings_are_the_other_captions_of_the_picture():
     space, scene = four_corners()
-    rows, values = company.siblings(space.texts, scene, np.arange(8), np.arange(8))
+    rows, values = neighbours.siblings(space.texts, scene, np.arange(8), np.arange(8))
     assert rows[:, 0].tolist() == [1, 0, 3, 2, 5, 4, 7, 6] and (rows[:, 1:] == -1).all()
     assert np.allclose(values[:, 0].astype(float), 1, atol=1e-3)
 
 
 def test_fewer_rows_than_neighbours_leave_gaps():
-    places = company.nearest(torch.eye(3), torch.eye(3), (np.arange(3), np.arange(3)), 3)
+    places = neighbours.nearest(torch.eye(3), torch.eye(3), (np.arange(3), np.arange(3)), 3)
     assert (places[:, 2] == -1).all() and (places[:, :2] >= 0).all()
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_audit_files import captions_of, findings, small_audit, summary
-from test_audit_labels import worded
 
-from matchlight.auditing import tables
-from matchlight.auditing.apply import _better, apply, clean, read_decisions
-from matchlight.auditing.partners_named import Decision, named_partners
+from matchlight.auditing.apply import apply, clean, sure_pictures
+from matchlight.auditing.decisions import Decision, named_partners, read_decisions
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.findings import read_audit
 from matchlight.files import write_json
 from matchlight.pairs import Labels, Pairs
+from tests.auditing.test_audit_files import captions_of, findings, small_audit, summary, write_table
+from tests.auditing.test_audit_labels import worded
 
 HEAD = ["row", "decision", "image", "caption_row"]
 
@@ -137,7 +137,7 @@ def test_an_audit_of_one_split_needs_that_split_s_rows_alone(tmp_path):
     for name in ("row", "score", "suspect", "reason", "picture", "picture_support", "caption", "caption_support"):
         setattr(found, name, getattr(found, name)[rows])
     folder.mkdir()
-    tables.write_pairs(folder / "pairs.csv", pairs, found)
+    write_table(folder, pairs, found)
     write_json(folder / "summary.json", summary(pairs, found))
     assert apply(folder, tmp_path / "clean")["dropped"] == 1
 
@@ -148,16 +148,16 @@ def test_an_audit_of_one_split_needs_that_split_s_rows_alone(tmp_path):
 def test_of_pictures_that_share_a_name_the_one_that_was_meant_gets_the_caption(tmp_path):
     pairs = Pairs(["a", "same", "same", "b"], ["x", "y", "z", "w"], np.arange(4), np.full(4, "train"))
     found = findings(4, bad={0: 2})
-    tables.write_pairs(tmp_path / "pairs.csv", pairs, found)
-    lines = {int(line["row"]): line for line in tables.read_pairs(tmp_path / "pairs.csv")}
-    assert lines[0]["better_image"] == "same" and _better(tmp_path / "pairs.csv", lines, pairs) == {0: 2}
-    lines[0]["better_image_row"] = ""
+    write_table(tmp_path, pairs, found)
+    audited = read_audit(tmp_path, pairs)
+    assert audited.findings[0].better_image == "same" and sure_pictures(audited) == {0: 2}
+    audited.findings[0] = replace(audited.findings[0], better_image_row=None)
     with pytest.raises(
         BadInput, match="row 0 names picture 'same' as better, and 2 pictures of the data are called so"
     ):
-        _better(tmp_path / "pairs.csv", lines, pairs)
+        sure_pictures(audited)
     with pytest.raises(BadInput, match="said.csv line 2 names picture 'same'"):
-        named_partners({0: Decision(0, "rematch", "same", "", "said.csv line 2")}, pairs)
+        named_partners({0: Decision(0, "rematch", "same", where="said.csv line 2")}, pairs)
 
 
 def test_a_caption_without_labels_of_its_own_has_those_of_the_picture_it_moves_to():

@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from matchlight.auditing import tables
-from matchlight.auditing.apply import apply, clean, read_decisions
+from matchlight.auditing.apply import apply, clean
 from matchlight.auditing.chart import histogram
-from matchlight.auditing.findings import (
-    MISMATCHED,
-    UNREADABLE,
+from matchlight.auditing.decisions import read_decisions
+from matchlight.auditing.reasons import (
     Findings,
     agreed,
     conclude,
@@ -28,9 +26,12 @@ from matchlight.auditing.findings import (
     vague,
 )
 from matchlight.auditing.report import safe_json, write_report
+from matchlight.auditing.truth_check import against_truth
 from matchlight.auditing.verdict import judge
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.cells import plain_cell, safe_cell
+from matchlight.data.findings import MISMATCHED, UNREADABLE, read_findings, write_findings
 from matchlight.data.fingerprints import fingerprint
 from matchlight.files import write_json
 from matchlight.pairs import Pairs
@@ -80,13 +81,17 @@ def summary(pairs: Pairs, found: Findings) -> dict:
     }
 
 
+def write_table(folder: Path, pairs: Pairs, found: Findings) -> None:
+    write_findings(folder / "pairs.csv", found.records(pairs), labels=found.labels is not None)
+
+
 def small_audit(tmp_path: Path) -> tuple[Path, Pairs]:
     """A data set of four pictures whose rows 1 and 4 are suspect (row 1 fits picture 3), and its audit's folder."""
     pairs = folder_of_pictures(tmp_path / "data", [["one", "two"], ["three"], ["=SUM(A1)", "five"], ["six"]])
     found = findings(6, bad={1: 3, 4: None})
     folder = tmp_path / "audit"
     folder.mkdir()
-    tables.write_pairs(folder / "pairs.csv", pairs, found)
+    write_table(folder, pairs, found)
     write_json(folder / "summary.json", summary(pairs, found))
     return folder, pairs
 
@@ -114,7 +119,7 @@ def test_a_caption_moves_only_to_a_picture_that_is_likelier_than_all_others(audi
     folder, pairs = audited
     unsure = findings(6, bad={1: 3, 4: None})
     unsure.picture_support[:] = 0.4
-    tables.write_pairs(folder / "pairs.csv", pairs, unsure)
+    write_table(folder, pairs, unsure)
     assert apply(folder, tmp_path / "clean", rematch=True)["rematched"] == 0
 
 
@@ -158,18 +163,18 @@ def test_the_table_begins_with_the_promised_columns_and_has_a_line_a_pair(audite
 
 def test_a_cell_that_a_spreadsheet_would_obey_is_quoted(audited):
     folder, _ = audited
-    row = tables.read_pairs(folder / "pairs.csv")[3]
-    assert row["caption"] == "'=SUM(A1)"
+    assert ',"\'=SUM(A1)",' in (folder / "pairs.csv").read_text().splitlines()[4]
+    assert read_findings(folder / "pairs.csv")[3].caption == "=SUM(A1)"
     for start in "=+-@\t\r":
-        assert tables.cell(start + "x").startswith("'")
-    assert tables.cell("a = b") == "a = b"
+        assert safe_cell(start + "x").startswith("'") and plain_cell(safe_cell(start + "x")) == start + "x"
+    assert safe_cell("a = b") == "a = b"
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(max_size=30).filter(lambda text: "\0" not in text and "\r" not in text))
 def test_any_caption_comes_back_from_the_table(text):
     file = io.StringIO(newline="")
-    csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow([1, tables.cell(text)])
+    csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow([1, safe_cell(text)])
     file.seek(0)
     back = next(csv.reader(file))[1]
     assert back in (text, "'" + text)
@@ -178,17 +183,17 @@ def test_any_caption_comes_back_from_the_table(text):
 def test_against_the_truth_on_a_hand_worked_case():
     score = np.array([0.1, 0.2, 0.8, 0.9])
     bad = np.array([True, False, True, False])
-    found = tables.against_truth(score, score < 0.5, bad)
+    found = against_truth(score, score < 0.5, bad)
     assert found["auroc"] == pytest.approx(0.75)  # of four (bad, good) couples three are in order
     assert found["average_precision"] == pytest.approx((1 / 1 + 2 / 3) / 2)
     assert (found["precision"], found["recall"], found["flagged"]) == (0.5, 0.5, 2)
-    assert tables.against_truth(score, score < 0, np.zeros(4, dtype=bool))["auroc"] is None
+    assert against_truth(score, score < 0, np.zeros(4, dtype=bool))["auroc"] is None
 
 
 def test_a_table_of_something_else_is_one_clear_line(tmp_path):
     (tmp_path / "pairs.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BadInput, match="not an audit's table"):
-        tables.read_pairs(tmp_path / "pairs.csv")
+        read_findings(tmp_path / "pairs.csv")
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------
@@ -278,7 +283,7 @@ def test_a_person_s_decisions_come_before_the_audit_s(audited, tmp_path, kind):
     ("text", "told"),
     [
         ('{"decisions": [{"row": 99, "decision": "accept"}]}', "row 99; the data has rows 0 to 5"),
-        ("row,decision\n1,maybe\n", "'maybe'; accept, reject or rematch"),
+        ("row,decision\n1,maybe\n", "'maybe'; keep, drop or rematch"),
         ("row,decision\nx,accept\n", "line 2"),
         ("{", "not a list of decisions"),
         ("hello", "no columns row and decision"),

@@ -10,11 +10,11 @@ from sklearn.metrics import roc_auc_score
 from tiny import Arrays
 
 from matchlight import audit
-from matchlight.auditing import _measured, labels
-from matchlight.auditing.findings import AboutLabels, Findings, add_labels, conclude_labels
-from matchlight.auditing.labels import LabelVerdict, _judge, can_judge, judge_labels
-from matchlight.auditing.tables import read_pairs
+from matchlight.auditing import _measured, label_errors
+from matchlight.auditing.label_errors import LabelVerdict, _judge, can_judge, judge_labels
+from matchlight.auditing.reasons import AboutLabels, Findings, add_labels, conclude_labels
 from matchlight.core import BadInput
+from matchlight.data.findings import read_findings
 from matchlight.data.noise import Truth, flip_labels
 from matchlight.pairs import Labels, Pairs
 
@@ -154,17 +154,17 @@ def test_the_table_names_the_side_whose_label_is_wrong_and_another_class_for_it(
     clean = classes_of()
     pairs, truth = flip_labels(clean, ratio=0.2, seed=0)  # each side on its own
     audit(None, pairs, tmp_path / "audit")
-    lines = [line for line in read_pairs(tmp_path / "audit" / "pairs.csv") if line["suspect"] == "1"]
-    assert {line["side"] for line in lines} == {"image", "text", "both"}
-    assert all(line["likely"] not in ("", line["label"]) for line in lines)
-    for line in lines:
-        assert line["label"] == line["text_label" if line["side"] == "text" else "image_label"]
-    right = [int(line["row"]) in truth.moved[line["side"]] for line in lines if line["side"] != "both"]
+    suspects = [(one.row, one.labels) for one in read_findings(tmp_path / "audit" / "pairs.csv") if one.suspect]
+    assert {labels.side for _, labels in suspects} == {"image", "text", "both"}
+    assert all(labels.likely not in ("", labels.label) for _, labels in suspects)
+    for _, labels in suspects:
+        assert labels.label == (labels.text_label if labels.side == "text" else labels.image_label)
+    right = [row in truth.moved[labels.side] for row, labels in suspects if labels.side != "both"]
     assert np.mean(right) > 0.9
 
 
 def test_a_class_that_is_suspect_is_not_offered_in_its_own_place(monkeypatch):
-    monkeypatch.setattr(labels, "flagged", lambda wrong: np.ones(len(wrong), dtype=bool))  # the likeliest ones too
+    monkeypatch.setattr(label_errors, "flagged", lambda wrong: np.ones(len(wrong), dtype=bool))  # likely ones too
     rng = np.random.default_rng(0)
     x = {side: rng.normal(size=(60, 2)) for side in ("image", "text")}
     given = {side: rng.integers(3, size=60) for side in x}

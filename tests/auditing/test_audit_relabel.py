@@ -9,15 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_audit_files import small_audit
-from test_audit_labels import classes_of, flipped
 
 import matchlight as ml
 from matchlight.auditing.apply import apply
+from matchlight.auditing.relabel import relabelled
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.findings import WRONG_LABEL, AuditFindings, Finding, LabelFinding
 from matchlight.pairs import Pairs
+from tests.auditing.test_audit_files import small_audit
+from tests.auditing.test_audit_labels import classes_of, flipped
 
 
 @pytest.fixture(params=[False, True], ids=["text", "both"])
@@ -75,34 +77,26 @@ def test_an_accepted_label_stays_and_a_rejected_pair_without_a_likelier_one_is_d
     np.testing.assert_array_equal(cleaned.labels.text[here], pairs.labels.text[bad])
 
 
-def test_of_two_rows_that_want_different_labels_for_their_picture_the_surer_decides():
-    from matchlight.auditing.relabel import relabelled
+def finding(row: int, score: float, side: str, likely: str) -> Finding:
+    """A pair whose only fault, if a side is named, is that side's label."""
+    labels = LabelFinding("", likely, side, "", "")
+    return Finding(row, "", "", score, bool(side), WRONG_LABEL if side else "", labels=labels)
 
+
+def test_of_two_rows_that_want_different_labels_for_their_picture_the_surer_decides():
     pairs = replace(classes_of(6), picture=np.array([0, 0, 1, 2, 3, 4]))
-    line = {"reason": "wrong label", "side": "image", "label": "", "image_label": "", "text_label": ""}
-    lines = {
-        0: line | {"score": "0.2", "likely": "class 1"},
-        1: line | {"score": "0.1", "likely": "class 2"},
-    }
+    lines = {0: finding(0, 0.2, "image", "class 1"), 1: finding(1, 0.1, "image", "class 2")}
     for order in (lines, dict(reversed(lines.items()))):
-        found, mended = relabelled(Path("pairs.csv"), order, pairs, {0, 1}, set())
+        found, mended = relabelled(AuditFindings(Path("pairs.csv"), pairs, order), {0, 1}, set())
         assert mended == {1} and found.labels.image[0].tolist() == [False, False, True, False]
     assert pairs.labels.image[0].sum() == 1  # the original is left alone
 
 
 def test_one_caption_of_several_does_not_decide_their_picture_s_label_nor_does_any_against_a_person():
-    from matchlight.auditing.relabel import relabelled
-
     pairs = replace(classes_of(6), picture=np.array([0, 0, 0, 1, 2, 3]))
-    line = {"side": "image", "label": "", "image_label": "", "text_label": "", "likely": "class 2", "score": "0.1"}
-    wrong, right_ = line | {"reason": "wrong label"}, line | {"reason": "", "side": "", "likely": ""}
-    for lines, accepted, changes in (
-        ({0: wrong, 1: right_, 2: right_}, set(), False),
-        ({0: wrong, 1: wrong, 2: right_}, set(), True),
-        ({0: wrong, 1: wrong, 2: right_}, {2}, False),
-    ):
-        bad = {row for row, one in lines.items() if one["reason"]}
-        found, mended = relabelled(Path("pairs.csv"), lines, pairs, bad, accepted)
+    for bad, accepted, changes in (({0}, set(), False), ({0, 1}, set(), True), ({0, 1}, {2}, False)):
+        lines = {row: finding(row, 0.1, *(("image", "class 2") if row in bad else ("", ""))) for row in range(3)}
+        found, mended = relabelled(AuditFindings(Path("pairs.csv"), pairs, lines), bad, accepted)
         assert mended == (bad if changes else set())
         assert found.labels.image[0].argmax() == (2 if changes else pairs.labels.image[0].argmax())
 
@@ -122,7 +116,7 @@ def test_a_table_that_was_edited_wrongly_is_one_clear_line(audited, tmp_path, co
         out = csv.DictWriter(file, list(lines[0]))
         out.writeheader()
         out.writerows(lines)
-    with pytest.raises(BadInput, match=f"pairs.csv: {complaint}"):
+    with pytest.raises(BadInput, match=rf"pairs.csv( line \d+)?: {complaint}"):
         apply(audit, tmp_path / "clean.npz", relabel=True)
     assert not (tmp_path / "clean.npz").exists()
 

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from tiny import tiny_pairs
 
 import matchlight as ml
-from matchlight.auditing import quick, signals
+from matchlight.auditing import quick_models, signals
 from matchlight.auditing.signals import Options, gather
 from matchlight.auditing.verdict import judge
 from matchlight.cli import main
@@ -74,7 +74,7 @@ def test_a_pair_is_judged_by_a_model_that_never_saw_its_picture(clean):
     folds = signals.divide(clean, clean.rows("train"), np.arange(120), count=3)
     inputs = signals.prepare(clean, View("given"), device=signals.pick_device("cpu"))
     for k in range(3):
-        part = quick._without(inputs, folds, k)
+        part = quick_models._without(inputs, folds, k)
         trained = part.table.rows("train")
         assert not np.isin(clean.picture[trained], clean.picture[folds.rows[folds.fold == k]]).any()
         moved = [row for row in trained if part.table.captions[row] != inputs.table.captions[row]]
@@ -88,7 +88,9 @@ def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_wha
     folds = signals.divide(pairs, pairs.rows("test"), group, count=2)
     inputs = signals.prepare(signals._pool(pairs, "test"), View("given"), device=signals.pick_device("cpu"))
     k = int(folds.fold[pairs.picture[folds.rows] == 50][0])
-    trained = [set(pairs.picture[quick._without(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)]
+    trained = [
+        set(pairs.picture[quick_models._without(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)
+    ]
     assert 0 not in trained[0] and 0 in trained[1]
     assert set(range(1, 30)) <= trained[0] and not set(range(30, 45)) & trained[0]  # val is neither judged nor learned
 
@@ -96,7 +98,7 @@ def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_wha
 def test_a_cpu_reads_pictures_through_their_main_directions_without_losing_who_is_alike():
     pairs = tiny_pairs(30, 1, dim=600, held=0)
     inputs = signals.prepare(pairs, View("given"), device=signals.pick_device("cpu"))
-    lean = quick.condensed(inputs, seed=0)
+    lean = quick_models.condensed(inputs, seed=0)
     assert lean.sizes.image_dim == min(256, 30 * 5)
     flat = [part.table.images.gather(np.arange(30)).reshape(30, -1) for part in (inputs, lean)]
     near = [((x[:, None] - x[None]) ** 2).sum(2) + 1e9 * np.eye(30) for x in flat]
@@ -126,7 +128,7 @@ def test_two_seeds_agree_about_who_is_suspicious(audited, broken, tmp_path):
 
 def test_a_killed_audit_goes_on_where_it_stopped(broken, audited, tmp_path, monkeypatch):
     calls: list[int] = []
-    train = quick.Quick._epoch
+    train = quick_models.Quick._epoch
 
     def stop_early(self):
         if len(calls) == 11:  # in the second fold
@@ -134,11 +136,11 @@ def test_a_killed_audit_goes_on_where_it_stopped(broken, audited, tmp_path, monk
         calls.append(1)
         train(self)
 
-    monkeypatch.setattr(quick.Quick, "_epoch", stop_early)
+    monkeypatch.setattr(quick_models.Quick, "_epoch", stop_early)
     with pytest.raises(KeyboardInterrupt):
         gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
     assert (tmp_path / "audit" / "work" / "model-0-0" / "signals.npz").exists()
-    monkeypatch.setattr(quick.Quick, "_epoch", lambda self: (calls.append(1), train(self)))
+    monkeypatch.setattr(quick_models.Quick, "_epoch", lambda self: (calls.append(1), train(self)))
     found = gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
     assert len(calls) == 3 * TINY["epochs"]  # no epoch was done twice
     assert np.array_equal(found["own"], audited[1]["own"]) and np.array_equal(found["history"], audited[1]["history"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from audited import named
-from test_audit_files import findings, summary
 
 from matchlight.auditing.report import write_report
+from tests.auditing.test_audit_files import findings, summary
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from matchlight.core import BadInput  # noqa: E402
 from matchlight.serve import create  # noqa: E402
-from matchlight.serve.narrow import contains  # noqa: E402
 from matchlight.serve.rules import Limits  # noqa: E402
+from matchlight.serve.search_filter import contains  # noqa: E402
 
 AT = "http://127.0.0.1:8000"
 
@@ -206,7 +206,7 @@ def test_the_page_and_its_parts_come_with_their_kinds_and_are_not_sent_twice(cli
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_writes_no_html():
-    from matchlight.serve.pages import assets
+    from matchlight.serve.page_routes import assets
 
     for name, asset in assets().items():
         text = asset.body.decode()

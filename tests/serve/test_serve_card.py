@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matchlight.serve.card import figures, wilson
+from matchlight.serve.model_card import figures, wilson
 
 
 def test_the_interval_of_a_share_by_hand() -> None:

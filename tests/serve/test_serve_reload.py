@@ -13,8 +13,8 @@ from serving import request, running
 pytest.importorskip("fastapi")
 
 from matchlight.indexing import Index  # noqa: E402
-from matchlight.serve.holder import Holder  # noqa: E402
-from matchlight.serve.metrics import Metrics  # noqa: E402
+from matchlight.serve.counters import Metrics  # noqa: E402
+from matchlight.serve.live_index import Holder  # noqa: E402
 
 
 @pytest.fixture

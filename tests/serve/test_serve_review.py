@@ -15,8 +15,8 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from matchlight.core import BadInput  # noqa: E402
 from matchlight.serve import create  # noqa: E402
-from matchlight.serve.queue import Queue  # noqa: E402
-from matchlight.serve.review import FILE, Journal, State  # noqa: E402
+from matchlight.serve.review_journal import FILE, Journal, State  # noqa: E402
+from matchlight.serve.review_queue import Queue  # noqa: E402
 
 AT = "http://localhost"
 
@@ -200,12 +200,12 @@ def test_a_table_that_is_no_audit_is_one_line(audit, change):
 )
 def test_undo_is_the_history_without_the_undone(actions):
     """Against the plainest reading: keep the list of decisions, remove the last (of a row), the last a row wins."""
-    from matchlight.serve.review import Decision
+    from matchlight.auditing.decisions import Decision
 
     state, history = State(), []
     for action in actions:
         if isinstance(action, tuple):
-            state.decide(action[0], Decision(action[1]))
+            state.decide(Decision(*action))
             history.append(action)
         else:
             places = [k for k, (row, _) in enumerate(history) if action is None or row == action]

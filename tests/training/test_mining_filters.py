@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from matchlight.auditing.findings import MISMATCHED, VAGUE, Findings
-from matchlight.auditing.tables import write_pairs
 from matchlight.core import BadInput
+from matchlight.data.findings import MISMATCHED, VAGUE, Finding, write_findings
 from matchlight.data.fingerprints import fingerprint
 from matchlight.pairs import Pairs
 from matchlight.training.mining import NONE, Candidates
@@ -83,16 +83,12 @@ def test_alike_is_a_cosine_above_nothing(alike: float, kind: str) -> None:
 
 def audited(path: Path, pairs: Pairs, **known: dict[int, object]) -> Path:
     """A pairs.csv as an audit writes it; `known` says per column what is not blank."""
-    count = len(pairs)
-    none, blank = np.full(count, -1), np.full(count, "", object)
-    found = Findings(
-        np.arange(count), np.full(count, 0.9), np.zeros(count, bool), blank, none, np.zeros(count), none.copy(),
-        np.zeros(count),
-    )  # fmt: skip
+    names = [str(pairs.names[place]) for place in pairs.picture]
+    found = [Finding(row, names[row], text, 0.9, suspect=False) for row, text in enumerate(pairs.captions)]
     for column, values in known.items():
         for row, value in values.items():
-            getattr(found, column)[row] = value
-    write_pairs(path / "pairs.csv", pairs, found)
+            found[row] = replace(found[row], **{column: value})
+    write_findings(path / "pairs.csv", found, labels=False)
     return path
 
 
@@ -107,10 +103,10 @@ def test_what_an_audit_doubts_is_struck_out(tmp_path: Path) -> None:
     )
     found = filtered(lists, pairs, kind="scores", audit=tmp_path / "pairs.csv")
     assert as_lists(found.texts) == [[1, 3], [3], [1]] and as_lists(found.images) == [[1, 2]] * 4
-    with pytest.raises(BadInput, match="row 2, and the data has 2 rows"):
+    with pytest.raises(BadInput, match="line 4: row 2 is not of the data that was audited"):
         read_doubts(tmp_path, words("p", "q"))
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadInput, match="row and suspect"):
+    with pytest.raises(BadInput, match="not an audit's table; its columns begin row,image,caption,score,suspect"):
         read_doubts(tmp_path / "other.csv", pairs)
 
 
@@ -119,7 +115,7 @@ def test_partners_that_an_audit_names_are_no_negatives_either_way(tmp_path: Path
     pairs = Pairs(names, said, np.array([0, 1, 2, 3, 3]), np.full(4, "train"))
     suspect, reason = {0: True, 3: True}, {0: MISMATCHED, 3: MISMATCHED}
     # caption 0 rather fits picture 1, whose name a spreadsheet would take for a formula; picture 3 rather has caption 2
-    audited(tmp_path, pairs, suspect=suspect, reason=reason, picture={0: 1}, caption={3: 2})
+    audited(tmp_path, pairs, suspect=suspect, reason=reason, better_image={0: "=b"}, better_caption_row={3: 2})
     assert "'=b" in (tmp_path / "pairs.csv").read_text()
     assert read_doubts(tmp_path, pairs).fits.toarray().nonzero()[0].tolist() == [0, 2]
     lists = Candidates(
@@ -144,12 +140,12 @@ def test_captions_that_fit_many_pictures_are_no_negatives_but_their_pictures_are
 
 
 def test_partners_that_the_data_does_not_have_are_of_another_audit(tmp_path: Path) -> None:
-    head = "row,suspect,reason,better_image,better_caption_row\n"
+    head = "row,image,caption,score,suspect,reason,better_image,better_caption_row\n"
     for line, told in (
-        ("0,1,,z,", "picture 'z'"),
-        ("0,1,,,2", "caption row '2'"),
-        ("0,1,,,-1", "caption row '-1'"),
-        ("0,1,,,x", "caption row 'x'"),
+        ("0,a,p,0.1,1,,z,", "picture 'z'"),
+        ("0,a,p,0.1,1,,,2", "caption row '2'"),
+        ("0,a,p,0.1,1,,,-1", "caption row '-1'"),
+        ("0,a,p,0.1,1,,,x", "caption row 'x'"),
     ):
         (tmp_path / "pairs.csv").write_text(head + line + "\n")
         with pytest.raises(BadInput, match=f"row 0 names {told} as better.*other data"):
@@ -158,11 +154,11 @@ def test_partners_that_the_data_does_not_have_are_of_another_audit(tmp_path: Pat
 
 def test_an_audit_of_other_data_or_one_that_was_cut_strikes_nothing(tmp_path: Path) -> None:
     pairs = words("p", "q", "r")
-    audited(tmp_path, pairs, suspect={1: 1})
+    audited(tmp_path, pairs, suspect={1: True})
     about = {"data": {"fingerprint": fingerprint(pairs)}, "split": "all"}
     (tmp_path / "summary.json").write_text(json.dumps(about))
     assert read_doubts(tmp_path, pairs).suspects.tolist() == [1]
-    with pytest.raises(BadInput, match="an audit of other data than"):
+    with pytest.raises(BadInput, match="not the data that .* audited"):
         read_doubts(tmp_path, words("p", "q", "s"))
     table = tmp_path / "pairs.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:2]) + "\n")

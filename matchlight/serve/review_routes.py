@@ -7,23 +7,24 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Response
 from starlette.exceptions import HTTPException
 
-from matchlight.serve import answers
-from matchlight.serve.holder import Held
-from matchlight.serve.queue import Finding, Queue
-from matchlight.serve.searching import PROBLEMS, captions_of
+from matchlight.data.findings import Finding
+from matchlight.serve import schemas
+from matchlight.serve.live_index import Held
+from matchlight.serve.review_queue import Queue
+from matchlight.serve.search_routes import PROBLEMS, captions_of
 from matchlight.serve.site import Site, places, size
 
 FEW = 3  # suggestions of each kind
-Row = Annotated[int, Path(ge=0, le=answers.MOST_ROW, description="a pair's row in the audited data")]
+Row = Annotated[int, Path(ge=0, le=schemas.MOST_ROW, description="a pair's row in the audited data")]
 
 
 def router(site: Site) -> APIRouter:
     """All of them; without an audit the queue is empty and says so."""
     routes = APIRouter(responses=PROBLEMS)
 
-    @routes.get("/api/review", response_model=answers.Review)
+    @routes.get("/api/review", response_model=schemas.Review)
     async def review(
-        offset: Annotated[int, Query(ge=0, le=answers.MOST_ROW)] = 0,
+        offset: Annotated[int, Query(ge=0, le=schemas.MOST_ROW)] = 0,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         below: Annotated[float | None, Query(ge=0, le=1, description="up to this score, flagged or not")] = None,
         state: Literal["all", "left", "done"] = "all",
@@ -40,7 +41,7 @@ def router(site: Site) -> APIRouter:
         name = {"content-disposition": 'attachment; filename="decisions.csv"'}
         return Response(_queue(site).journal.table(), media_type="text/csv; charset=utf-8", headers=name)
 
-    @routes.get("/api/review/{row}", response_model=answers.Suggestions)
+    @routes.get("/api/review/{row}", response_model=schemas.Suggestions)
     async def suggest(row: Row) -> dict[str, Any]:
         """Captions and pictures of the collection that may fit better."""
         finding = _finding(_queue(site), row)
@@ -51,7 +52,7 @@ def router(site: Site) -> APIRouter:
 
 
 def _decisions(routes: APIRouter, site: Site) -> None:
-    @routes.post("/api/review/undo", response_model=answers.Decided)
+    @routes.post("/api/review/undo", response_model=schemas.Decided)
     async def undo() -> dict[str, Any]:
         """Take back the last decision that holds; as often as there are any."""
         queue = _queue(site)
@@ -60,8 +61,8 @@ def _decisions(routes: APIRouter, site: Site) -> None:
             raise HTTPException(404, "no decision is left to take back")
         return _decided(queue, row)
 
-    @routes.post("/api/review/{row}", response_model=answers.Decided)
-    async def decide(row: Row, choice: answers.Choice) -> dict[str, Any]:
+    @routes.post("/api/review/{row}", response_model=schemas.Decided)
+    async def decide(row: Row, choice: schemas.Choice) -> dict[str, Any]:
         """Keep, drop or re-match a pair, or take back what was decided about it; saved before this answers."""
         queue = _queue(site)
         finding = _finding(queue, row)
@@ -115,7 +116,7 @@ def _pair(held: Held, queue: Queue, one: Finding) -> dict[str, Any]:
         "better_id": known.get(one.better_image or ""),
         "width": width,
         "height": height,
-        "decision": decision.told() if decision else None,
+        "decision": decision.as_json() if decision else None,
     }
 
 
@@ -165,7 +166,7 @@ def _few(suggestions: list[dict[str, Any]], name: str, own: set[str]) -> list[di
     return list(distinct.values())[::-1][:FEW]
 
 
-def _rematch(held: Held, queue: Queue, finding: Finding, choice: answers.Choice) -> dict[str, Any]:
+def _rematch(held: Held, queue: Queue, finding: Finding, choice: schemas.Choice) -> dict[str, Any]:
     """The partner a re-match names, once it is known to be there."""
     if choice.decision != "rematch":
         if choice.image is not None or choice.caption_row is not None:
@@ -201,7 +202,7 @@ def _decided(queue: Queue, row: int) -> dict[str, Any]:
     decision = queue.journal.state.now.get(row)
     return {
         "row": row,
-        "decision": decision.told() if decision else None,
+        "decision": decision.as_json() if decision else None,
         "done": done,
         "left": len(listed) - done,
         "undoable": len(queue.journal.state.past),

@@ -9,15 +9,15 @@ from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
-from matchlight.serve import answers, uploads
-from matchlight.serve.holder import Held
-from matchlight.serve.narrow import Narrow, members
+from matchlight.serve import schemas, uploads
+from matchlight.serve.live_index import Held
+from matchlight.serve.search_filter import Narrow, members
 from matchlight.serve.site import Site, item, size
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": answers.Problem} for code in (400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 429, 503)
+    code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 429, 503)
 }
-Id = Annotated[int, Path(ge=0, le=answers.MOST_ROW, description="a picture's place in the index")]
+Id = Annotated[int, Path(ge=0, le=schemas.MOST_ROW, description="a picture's place in the index")]
 Words = Annotated[str, Query(min_length=1, max_length=1000, description="what to look for")]
 Top = Annotated[int, Query(ge=1, le=500, description="how many results")]
 Side = Literal["image", "text"]
@@ -35,7 +35,7 @@ def router(site: Site) -> APIRouter:
 
 
 def _search(routes: APIRouter, site: Site) -> None:
-    @routes.get("/api/search", response_model=answers.Found)
+    @routes.get("/api/search", response_model=schemas.Found)
     async def search(
         q: Words, top: Top = 24, find: Side = "image", exact: bool = False, where: Where = None, inside: Inside = None
     ) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _search(routes: APIRouter, site: Site) -> None:
         narrow = Narrow.of(where, inside)
         return await site.ask(lambda held: _found(site, held, narrow, q, words=q, top=top, find=find, exact=exact))
 
-    @routes.post("/api/search/image", response_model=answers.Found)
+    @routes.post("/api/search/image", response_model=schemas.Found)
     async def search_by_picture(
         file: Annotated[UploadFile, File(description="a picture file")],
         top: Annotated[int, Form(ge=1, le=500)] = 24,
@@ -77,10 +77,10 @@ def _found(site: Site, held: Held, narrow: Narrow, query: str | None, **asked: A
 
 
 def _items(routes: APIRouter, site: Site) -> None:
-    @routes.get("/api/items", response_model=answers.Browsed)
+    @routes.get("/api/items", response_model=schemas.Browsed)
     async def browse(
         count: Annotated[int, Query(ge=1, le=200)] = 24,
-        seed: Annotated[int, Query(ge=0, le=answers.MOST_ROW)] = 0,
+        seed: Annotated[int, Query(ge=0, le=schemas.MOST_ROW)] = 0,
         where: Where = None,
         inside: Inside = None,
     ) -> dict[str, Any]:
@@ -88,12 +88,12 @@ def _items(routes: APIRouter, site: Site) -> None:
         narrow = Narrow.of(where, inside)
         return await site.ask(lambda held: _browsed(site, held, narrow, count, seed))
 
-    @routes.get("/api/items/{id}", response_model=answers.Item)
+    @routes.get("/api/items/{id}", response_model=schemas.Item)
     async def one(id: Id) -> dict[str, Any]:
         """A picture: its name, captions, labels, split and size."""
         return await site.ask(lambda held: _item(site, held, id))
 
-    @routes.get("/api/items/{id}/explain", response_model=answers.Explanation)
+    @routes.get("/api/items/{id}/explain", response_model=schemas.Explanation)
     async def explain(id: Id, q: Words) -> dict[str, Any]:
         """Which region of the picture answered which word."""
         if not q.strip():
@@ -102,7 +102,7 @@ def _items(routes: APIRouter, site: Site) -> None:
 
 
 def _around(routes: APIRouter, site: Site) -> None:
-    @routes.get("/api/items/{id}/neighbours", response_model=answers.Neighbours)
+    @routes.get("/api/items/{id}/neighbours", response_model=schemas.Neighbours)
     async def neighbours(id: Id, top: Top = 12) -> dict[str, Any]:
         """Pictures that resemble this one."""
 
@@ -113,7 +113,7 @@ def _around(routes: APIRouter, site: Site) -> None:
 
         return await site.ask(look)
 
-    @routes.get("/api/items/{id}/captions", response_model=answers.Neighbours)
+    @routes.get("/api/items/{id}/captions", response_model=schemas.Neighbours)
     async def captions(id: Id, top: Top = 8) -> dict[str, Any]:
         """Captions of the whole collection that fit this picture best, its own among them."""
 

@@ -15,10 +15,10 @@ from starlette.exceptions import HTTPException
 from matchlight.console import VERSION
 from matchlight.core import BadInput
 from matchlight.files import read_json
-from matchlight.serve import answers
-from matchlight.serve.card import figures
-from matchlight.serve.holder import Held
-from matchlight.serve.searching import PROBLEMS
+from matchlight.serve import schemas
+from matchlight.serve.live_index import Held
+from matchlight.serve.model_card import figures
+from matchlight.serve.search_routes import PROBLEMS
 from matchlight.serve.site import Site, ids, places
 
 COLOURS = 12  # labels that get a colour of their own on the map; the rest share one
@@ -29,7 +29,7 @@ def router(site: Site) -> APIRouter:
     """All of them."""
     routes = APIRouter(responses=PROBLEMS)
 
-    @routes.get("/api/health", response_model=answers.Health)
+    @routes.get("/api/health", response_model=schemas.Health)
     async def health() -> dict[str, Any]:
         """Whether the server answers; a new index that could not be loaded is told here."""
         with site.holder.use() as held:
@@ -45,12 +45,12 @@ def router(site: Site) -> APIRouter:
         text = site.metrics.text(items=items, questions_waiting=site.work.queued)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @routes.get("/api/about", response_model=answers.About)
+    @routes.get("/api/about", response_model=schemas.About)
     async def about() -> dict[str, Any]:
         """The model card: method, data, measures, versions; and what can be filtered by."""
         return await site.ask(lambda held: _about(site, held))
 
-    @routes.get("/api/map", response_model=answers.Map)
+    @routes.get("/api/map", response_model=schemas.Map)
     async def map() -> dict[str, Any]:
         """Every picture as a point."""
         return await site.ask(lambda held: _map(site, held))

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.asking import GALLERY, NAMES, Asked, ask_vectors, gallery_of
-from matchlight.auditing.company import Lists, Scene
-from matchlight.auditing.partners import alternatives
+from matchlight.auditing.better_partners import alternatives
+from matchlight.auditing.gallery import GALLERY, NAMES, Asked, ask_vectors, gallery_of
+from matchlight.auditing.neighbours import Lists, Scene
 from matchlight.training.division import share_of_wrong, weighed
 
 WIDE = 320  # main directions of either side that are looked at

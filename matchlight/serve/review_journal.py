@@ -9,8 +9,6 @@ nothing that was answered. One server writes a journal at a time.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import threading
@@ -19,25 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from matchlight.auditing.decisions import DECISIONS, Decision, as_csv
 from matchlight.core import BadInput
 from matchlight.files import Lock
 
 FILE = "review.jsonl"
-DECISIONS = ("keep", "drop", "rematch")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a person said of a row; a re-match names the picture the caption goes to, or the row whose caption comes."""
-
-    decision: str
-    image: str | None = None
-    caption_row: int | None = None
-    at: str = ""
-
-    def told(self) -> dict[str, Any]:
-        """As JSON, without what is not there."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass
@@ -47,10 +31,10 @@ class State:
     now: dict[int, Decision] = field(default_factory=dict)
     past: list[tuple[int, Decision | None]] = field(default_factory=list)  # row, and what held before
 
-    def decide(self, row: int, decision: Decision) -> None:
+    def decide(self, decision: Decision) -> None:
         """One decision more."""
-        self.past.append((row, self.now.get(row)))
-        self.now[row] = decision
+        self.past.append((decision.row, self.now.get(decision.row)))
+        self.now[decision.row] = decision
 
     def undo(self, row: int | None = None) -> int | None:
         """Take the last decision (about `row`) back; its row comes back, None if there is none."""
@@ -115,7 +99,7 @@ class Journal:
             elif entry.get("undo"):
                 self.state.undo(entry.get("row"))
             else:
-                self.state.decide(int(entry["row"]), _decision(entry))
+                self.state.decide(_decision(entry))
         except BadInput:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -131,13 +115,12 @@ class Journal:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def decide(self, row: int, decision: str, *, image: str | None = None, caption_row: int | None = None) -> Decision:
+    def decide(self, row: int, decision: str, *, image: str | None = None, caption_row: int | None = None) -> None:
         """Save a decision, then let it hold."""
-        made = Decision(decision, image, caption_row, _now())
+        made = Decision(row, decision, image, caption_row, _now())
         with self._lock:
-            self._append({"row": row, **made.told()})
-            self.state.decide(row, made)
-        return made
+            self._append({"row": row, **made.as_json()})
+            self.state.decide(made)
 
     def undo(self, row: int | None = None) -> int | None:
         """Take the last decision (about `row`) back; gives its row, None if there is nothing to take back."""
@@ -149,16 +132,8 @@ class Journal:
 
     def table(self) -> str:
         """All that holds now as CSV: what `matchlight data apply --decisions` reads."""
-        out = io.StringIO()
-        lines = csv.writer(out, lineterminator="\n")
-        lines.writerow(["row", "decision", "image", "caption_row"])
-        from matchlight.auditing.tables import cell
-
         with self._lock:
-            for row, one in sorted(self.state.now.items()):
-                said = "" if one.caption_row is None else one.caption_row
-                lines.writerow([row, one.decision, cell(one.image or ""), said])
-        return out.getvalue()
+            return as_csv(one for _, one in sorted(self.state.now.items()))
 
     def close(self) -> None:
         """Let another server have it."""
@@ -169,8 +144,9 @@ class Journal:
 def _decision(entry: dict[str, Any]) -> Decision:
     if entry["decision"] not in DECISIONS:
         raise ValueError(entry["decision"])
-    said = entry.get("caption_row")
-    return Decision(entry["decision"], entry.get("image"), None if said is None else int(said), str(entry.get("at")))
+    row = entry.get("caption_row")
+    partner = entry.get("image"), None if row is None else int(row)
+    return Decision(int(entry["row"]), entry["decision"], *partner, str(entry.get("at")))
 
 
 def _now() -> str:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from matchlight.auditing.labels import LabelVerdict
+from matchlight.auditing.label_errors import LabelVerdict
 from matchlight.auditing.verdict import Signals, Verdict
+from matchlight.data.findings import (
+    MISMATCHED,
+    NEAR_DUPLICATE,
+    REASONS,
+    UNREADABLE,
+    VAGUE,
+    WRONG_LABEL,
+    Finding,
+    LabelFinding,
+)
 from matchlight.pairs import Pairs
 
-MISMATCHED, TWIN, VAGUE, UNREADABLE, LABEL = (
-    "mismatched",
-    "near-duplicate",
-    "caption fits many pictures",
-    "unreadable",
-    "wrong label",
-)
-REASONS = (MISMATCHED, UNREADABLE, LABEL, TWIN, VAGUE)
 EACH = 20  # pairs shown of a reason that is no suspicion
 SUPPORT = 0.25  # probability a better partner needs among all there are
 TIMES = 3.0  # how much likelier than the own partner it must be
@@ -37,11 +40,10 @@ class AboutLabels:
     text: np.ndarray  # (n,) as given
     score: np.ndarray  # (n,) 1 = both surely right, 0 = one surely wrong
 
-    def plain(self, k: int) -> dict[str, str]:
-        """One pair's, named as in pairs.csv."""
-        parts = {"label": self.label, "likely": self.likely, "side": self.side}
-        parts |= {"image_label": self.image, "text_label": self.text}
-        return {name: str(values[k]) for name, values in parts.items()}
+    def finding(self, k: int) -> LabelFinding:
+        """One pair's."""
+        columns = self.label, self.likely, self.side, self.image, self.text
+        return LabelFinding(*(str(column[k]) for column in columns))
 
     def told(self, k: int) -> str:
         """What to change, in a sentence; "" where nothing is suspect."""
@@ -91,6 +93,33 @@ class Findings:
         shown = np.concatenate([suspects, others, few])[:most]
         return shown[np.argsort(self.score[shown], kind="stable")]
 
+    def records(self, pairs: Pairs, places: np.ndarray | None = None) -> Iterator[Finding]:
+        """The findings at these places (default: all, in file order) with names and captions."""
+        first = np.zeros(len(pairs.names), dtype=np.int64)  # row of each picture
+        first[pairs.picture[::-1]] = np.arange(len(pairs))[::-1]
+        for k in range(len(self)) if places is None else places.tolist():
+            yield self._record(pairs, k, first)
+
+    def _record(self, pairs: Pairs, k: int, first: np.ndarray) -> Finding:
+        row, other, caption = int(self.row[k]), int(self.picture[k]), int(self.caption[k])
+        own = int(pairs.picture[row])
+        return Finding(
+            row=row,
+            image=str(pairs.names[own]),
+            caption=pairs.captions[row],
+            score=float(self.score[k]),
+            suspect=bool(self.suspect[k]),
+            reason=str(self.reason[k]),
+            split=str(pairs.splits[own]),
+            better_image=str(pairs.names[other]) if other >= 0 else None,
+            better_image_support=float(self.picture_support[k]) if other >= 0 else None,
+            better_image_row=int(first[other]) if other >= 0 else None,
+            better_caption=pairs.captions[caption] if caption >= 0 else None,
+            better_caption_row=caption if caption >= 0 else None,
+            better_caption_support=float(self.caption_support[k]) if caption >= 0 else None,
+            labels=None if self.labels is None else self.labels.finding(k),
+        )
+
     def counts(self) -> dict[str, int]:
         """How often each reason was found."""
         return {reason: int((self.reason == reason).sum()) for reason in REASONS if (self.reason == reason).any()}
@@ -134,7 +163,7 @@ def add_labels(out: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVer
     bad = place[labelled.suspect]
     out.score[bad] = np.minimum(out.score[bad], labelled.score[labelled.suspect])
     new = bad[~out.suspect[bad]]
-    out.reason[new], out.suspect[new] = LABEL, True
+    out.reason[new], out.suspect[new] = WRONG_LABEL, True
 
 
 def _about_labels(out: Findings, pairs: Pairs, place: np.ndarray, labelled: LabelVerdict) -> AboutLabels:
@@ -159,7 +188,7 @@ def _reasons(pairs: Pairs, found: Signals, verdict: Verdict) -> np.ndarray:
     """Why each usable pair is worth a look; only mismatched ones are suspects."""
     reason = np.full(len(found["rows"]), "", dtype=object)
     reason[vague(found)] = VAGUE
-    reason[repeated(pairs, found)] = TWIN
+    reason[repeated(pairs, found)] = NEAR_DUPLICATE
     reason[verdict.suspect] = MISMATCHED
     return reason
 

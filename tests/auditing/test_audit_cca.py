@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from matchlight.auditing import linear
-from matchlight.auditing.company import Scene
-from matchlight.auditing.linear import RIDGE, joined, reduced, witness
+from matchlight.auditing import canonical_correlation
+from matchlight.auditing.canonical_correlation import RIDGE, joined, reduced, witness
+from matchlight.auditing.neighbours import Scene
 
 
 def planted(count: int = 400, *, noise: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -33,7 +33,7 @@ def by_symmetric_roots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = x - x.mean(0), y - y.mean(0)
     a, b = root(x.T @ x / len(x), RIDGE[0]), root(y.T @ y / len(y), RIDGE[1])
     u, s, v = np.linalg.svd(a @ (x.T @ y / len(x)) @ b, full_matrices=False)
-    left, right = x @ a @ u @ np.diag(s**linear.POWER), y @ b @ v.T
+    left, right = x @ a @ u @ np.diag(s**canonical_correlation.POWER), y @ b @ v.T
     return np.array([[p @ q / (np.linalg.norm(p) * np.linalg.norm(q)) for q in right] for p in left])
 
 
@@ -77,7 +77,7 @@ def audited(noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("noise", [0.2, 0.5])
 def test_wrong_pairs_lose_more_and_weighing_helps(noise, monkeypatch):
     found, bad = audited(noise)
-    monkeypatch.setattr(linear, "PASSES", 1)
+    monkeypatch.setattr(canonical_correlation, "PASSES", 1)
     once, _ = audited(noise)
     area = [roc_auc_score(bad, one["i2t"] + one["t2i"]) for one in (found, once)]
     assert area[0] > 0.95 and area[0] >= area[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from matchlight.console import say
-from matchlight.serve.metrics import Metrics
+from matchlight.serve.counters import Metrics
 
 SWITCH = "CURRENT"
 

@@ -15,10 +15,10 @@ from tiny import WORDS, tiny_pairs
 from torch.testing import assert_close
 
 import matchlight as ml
-from matchlight.auditing import parts, signals
-from matchlight.auditing.parts import balanced, caption_parts, main_directions, picture_kinds, picture_names
+from matchlight.auditing import cca_inputs, signals
+from matchlight.auditing.cca_inputs import balanced, caption_parts, main_directions, picture_kinds, picture_names
+from matchlight.auditing.item_vectors import word_vectors
 from matchlight.auditing.signals import Options, gather
-from matchlight.auditing.words import word_vectors
 from matchlight.core import BadInput
 from matchlight.inputs.backbones import lite_weights
 from matchlight.inputs.features import cache_listing
@@ -82,7 +82,7 @@ def test_a_large_set_leaves_rare_words_out_and_a_small_one_keeps_them():
 
 
 def test_main_directions_are_those_of_a_plain_decomposition(monkeypatch):
-    monkeypatch.setattr(parts, "BLOCK", 13)  # several blocks, the last one short
+    monkeypatch.setattr(cca_inputs, "BLOCK", 13)  # several blocks, the last one short
     x = torch.randn(60, 40, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.1, 3, 40) + 5
     flat = (x - x.mean(0)).double().numpy()
     u, s, _ = np.linalg.svd(flat, full_matrices=False)

@@ -13,7 +13,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
-from matchlight.serve.holder import Held
+from matchlight.serve.live_index import Held
 from matchlight.serve.site import Site, ids, places
 
 YES = {"yes": True, "no": False}

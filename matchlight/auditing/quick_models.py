@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from matchlight import files
-from matchlight.auditing.asking import GALLERY, NAMES, Asked, Encoded, ask, gallery_of
-from matchlight.auditing.company import Lists, Scene, Space, lists
+from matchlight.auditing.better_partners import alternatives
 from matchlight.auditing.folds import Folds
-from matchlight.auditing.partners import alternatives
+from matchlight.auditing.gallery import GALLERY, NAMES, Asked, Encoded, ask, gallery_of
+from matchlight.auditing.neighbours import Lists, Scene, Space, lists
 from matchlight.core import IMAGE, TEXT, Matcher, Recipe
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.devices import pick_precision

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.linear import WIDE
-from matchlight.auditing.words import mean_features, standardised, word_vectors
+from matchlight.auditing.canonical_correlation import WIDE
+from matchlight.auditing.item_vectors import mean_features, standardised, word_vectors
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.inputs.backbones import lite, lite_weights

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.company import BLOCK, Scene
+from matchlight.auditing.neighbours import BLOCK, Scene
 
 TEMPERATURE = 0.05
 KEPT = 3  # proposals a pair, so that several models can agree on one

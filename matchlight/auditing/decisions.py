@@ -1,0 +1,129 @@
+"""What a person decided about a pair: keep it, drop it, or match it again with another partner.
+
+report.html exports decisions, the served review keeps them in its journal and exports them, and `matchlight data apply`
+reads them: JSON or CSV with the same words.
+
+    row,decision,image,caption_row
+    12,keep,,
+    13,drop,,
+    14,rematch,b.jpg,             # the caption goes to this picture
+    15,rematch,,3                 # the picture gets the caption of row 3
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matchlight.core import BadInput
+from matchlight.data.cells import safe_cell
+from matchlight.data.findings import PictureNames, row_number, whole_number
+from matchlight.pairs import Pairs
+
+KEEP, DROP, REMATCH = "keep", "drop", "rematch"
+DECISIONS = (KEEP, DROP, REMATCH)
+OLD_WORDS = {"accept": KEEP, "reject": DROP}  # what reports exported at first
+COLUMNS = ("row", "decision", "image", "caption_row")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decided about a row; a re-match names either an image or a caption_row."""
+
+    row: int
+    decision: str  # one of DECISIONS
+    image: str | None = None  # re-match: the picture that the caption goes to
+    caption_row: int | None = None  # re-match: the row whose caption the picture gets
+    at: str = ""  # when it was made, where that is known
+    where: str = field(default="", compare=False)  # the file and the place in it, for complaints
+
+    def as_json(self) -> dict[str, str | int]:
+        """Without the row, and without what is not there."""
+        parts = {"decision": self.decision, "image": self.image, "caption_row": self.caption_row, "at": self.at}
+        return {name: value for name, value in parts.items() if value is not None}
+
+
+def as_csv(decisions: Iterable[Decision]) -> str:
+    """What `matchlight data apply --decisions` reads."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for one in decisions:
+        row = "" if one.caption_row is None else one.caption_row
+        lines.writerow([one.row, one.decision, safe_cell(one.image or ""), row])
+    return out.getvalue()
+
+
+def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
+    """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns)."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # a spreadsheet puts a mark before the text
+    except OSError as problem:
+        raise BadInput(f"{path}: cannot be read ({problem.strerror}); the report's export buttons write it") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not a text file; the report's export buttons write JSON or CSV") from None
+    decisions = _from_json(path, text) if text.lstrip()[:1] in ("{", "[") else _from_csv(path, text)
+    for one in decisions:
+        if one.decision not in DECISIONS:
+            raise BadInput(f"{one.where}: {one.decision!r}; keep, drop or rematch")
+        if one.row >= rows:
+            raise BadInput(f"{one.where}: row {one.row}; the data has rows 0 to {rows - 1}")
+    return {one.row: one for one in decisions}
+
+
+def _from_json(path: Path, text: str) -> list[Decision]:
+    try:
+        value = json.loads(text)
+        listed = value["decisions"] if isinstance(value, dict) else value
+        return [_decision(one, f"{path} decision {number}") for number, one in enumerate(listed, 1)]
+    except BadInput:  # a ValueError that says more than the line below
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadInput(f'{path}: not a list of decisions such as {{"row": 12, "decision": "drop"}}') from None
+
+
+def _from_csv(path: Path, text: str) -> list[Decision]:
+    first = text.partition("\n")[0]  # many spreadsheets write semicolons
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
+    try:
+        if not {"row", "decision"} <= set(reader.fieldnames or ()):
+            raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")
+        return [_decision(line, f"{path} line {number}") for number, line in enumerate(reader, 2)]
+    except csv.Error as problem:
+        raise BadInput(f"{path}: not a readable CSV file ({problem})") from None
+
+
+def _decision(entry: Mapping[str, object], where: str) -> Decision:
+    """One entry of either kind of file; a missing partner is None in JSON and a blank in CSV, and row 0 is neither."""
+    row = row_number(entry["row"], where)
+    word, image, caption = ("" if entry.get(name) is None else str(entry[name]) for name in COLUMNS[1:])
+    caption_row = whole_number(caption)
+    if caption.strip() and caption_row is None:
+        raise _no_partner(where)
+    word = word.strip()
+    return Decision(row, OLD_WORDS.get(word, word), image or None, caption_row, where=where)
+
+
+def named_partners(decisions: Mapping[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:
+    """(row -> picture, row -> row of another caption) of the rows that are re-matched in the end."""
+    names = PictureNames(pairs)
+    pictures: dict[int, int] = {}
+    captions: dict[int, int] = {}
+    for row, one in decisions.items():
+        if one.decision != REMATCH:
+            continue
+        if one.image in names.places and one.caption_row is None:
+            pictures[row] = names.place(one.image or "", None, one.where)
+        elif one.image is None and one.caption_row is not None and one.caption_row < len(pairs):
+            captions[row] = one.caption_row
+        else:
+            raise _no_partner(one.where)
+    return pictures, captions
+
+
+def _no_partner(where: str) -> BadInput:
+    return BadInput(f"{where}: a rematch names either an image or a caption_row of the data")
