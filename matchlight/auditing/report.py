@@ -12,14 +12,14 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from matchlight.auditing.page import ENDING, MAIN, SCRIPT, STYLE
 from matchlight.auditing.reasons import Findings
 from matchlight.console import track
 from matchlight.data.findings import Finding, Summary
 from matchlight.files import write_text
-from matchlight.measuring.onepage import one_page
+from matchlight.measuring.onepage import one_page, page_part, page_template
 from matchlight.pairs import BadPicture, Pairs
 
+PAGE = Path(__file__).parent / "page"
 WITH_PICTURES = 400  # pairs shown as cards; all of them are in the table below
 FEWEST = 40  # cards; where fewer pairs are suspect, the worst of the others fill the page up
 WIDTH = 176  # pixels of a thumbnail
@@ -40,9 +40,9 @@ def write_report(
     }
     page = one_page(
         title=f"Audit of {pairs.root.name or 'a data set'}",
-        told=told(summary),
+        lead=in_a_sentence(summary),
         facts=_facts(summary),
-        main=MAIN.format(
+        main=page_template(PAGE / "main.html").substitute(
             legend=html.escape(LEGEND),
             chart=chart,
             cut=_cut(int(findings.suspect[places].sum()), int(findings.suspect.sum())),
@@ -50,8 +50,10 @@ def write_report(
             splits=_options(["", *splits], "all"),
         ),
         made=f"Signals: {', '.join(summary['signals'])}. Made by matchlight {summary['version']}.",
-        style=STYLE,
-        ending=ENDING.format(data=safe_json(data), script=SCRIPT),
+        style=page_part(PAGE / "report.css"),
+        ending=page_template(PAGE / "ending.html").substitute(
+            data=safe_json(data), script=page_part(PAGE / "report.js")
+        ),
     )
     write_text(path, page)
 
@@ -62,7 +64,7 @@ LEGEND = (
 )
 
 
-def told(summary: Summary) -> str:
+def in_a_sentence(summary: Summary) -> str:
     """The audit in a sentence."""
     low, high = summary["estimated_noise_interval"]
     start = f"{summary['flagged']:,} of {summary['pairs']:,} pairs of {summary['split']!r} are suspect"

@@ -85,9 +85,9 @@ def audit(
 
 
 def _print(found: Any) -> None:
-    from matchlight.auditing.report import told
+    from matchlight.auditing.report import in_a_sentence
 
-    typer.echo(told(found.summary))
+    typer.echo(in_a_sentence(found.summary))
     if reasons := found.summary["reasons"]:
         table("", ["reason", "pairs"], [[reason, count] for reason, count in reasons.items()])
     worst = [[one["image"], f"{one['score']:.3g}", one["caption"]] for one in found.suspects[:SHOWN]]

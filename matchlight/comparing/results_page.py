@@ -14,15 +14,10 @@ from matchlight.comparing.curves import Line, Panel, draw
 from matchlight.comparing.results_table import ACROSS, Entry, Measurement, Results, Row, entries, header, panels, remark
 from matchlight.console import VERSION
 from matchlight.measuring import significance
-from matchlight.measuring.onepage import one_page
+from matchlight.measuring.onepage import one_page, page_part
 from matchlight.measuring.protocols import figure
 
-STYLE = """
-section svg { max-width: 820px; min-width: 560px; display: block; color: var(--ink); margin: 8px 0; }
-section th { white-space: nowrap; } section td { overflow-wrap: normal; min-width: 7ch; }
-td b { color: var(--flame); } td code { overflow-wrap: anywhere; font-size: 13px; display: block; min-width: 24ch; }
-tr.first td { border-top: 2px solid var(--line); }
-"""
+PAGE = Path(__file__).parent / "page"
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]
 SHOWN = {"i2t": "image to text", "t2i": "text to image"}
 
@@ -32,11 +27,11 @@ def as_html(results: Results, folder: Path) -> str:
     parts = [_table_of_results(results), _details(results), _tests(results), _training(results, folder), _runs(results)]
     return one_page(
         title=f"Methods under noise on {results['data'] or 'a data set'}",
-        told=_in_words(results),
+        lead=_in_words(results),
         facts=_facts(results),
         main="\n".join(part for part in parts if part),
         made=f"{remark(results)}. Made by matchlight {VERSION}.",
-        style=STYLE,
+        style=page_part(PAGE / "results.css"),
     )
 
 

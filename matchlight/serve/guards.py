@@ -15,7 +15,9 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -136,7 +138,7 @@ class Guard:
         if any(same(given, token) for given in _tokens(headers, cookie)):
             await self.app(scope, receive, send)
         elif scope["path"] == "/":
-            await _refuse(send, Refusal(401, ASK), "text/html; charset=utf-8")
+            await _refuse(send, Refusal(401, _token_page()), "text/html; charset=utf-8")
         else:
             await _refuse(send, Refusal(401, "a token is needed: Authorization: Bearer TOKEN"))
 
@@ -211,9 +213,7 @@ def _with_ours(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[
     return [*theirs, *((name.encode(), value.encode()) for name, value in ours.items() if name.encode() not in known)]
 
 
-ASK = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Matchlight: token</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="/page/style.css">
-</head><body class="ask"><main><h1>Matchlight</h1><p>This server asks for a token. It is in the address that
-<code>matchlight serve</code> printed when it started.</p><form method="get" action="/"><label>Token
-<input name="token" type="password" autocomplete="current-password" required autofocus></label>
-<button>Open</button></form></main></body></html>"""
+@cache
+def _token_page() -> str:
+    """The page that asks for the token."""
+    return (Path(__file__).parent / "page" / "token.html").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import matchlight
 from matchlight.auditing.apply import apply, clean
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.decisions import read_decisions
@@ -221,6 +223,16 @@ def test_the_report_is_one_file_without_a_network_and_shows_what_was_found(tmp_p
     assert page.count("<svg") == 1 and 'aria-label="Histogram' in page
     for control in ("reason", "split", "most", "undo", "json", "csv", "find"):
         assert f'id="{control}"' in page
+
+
+def test_every_file_of_a_page_is_shipped_with_the_package():
+    root = Path(matchlight.__file__).parent
+    shipped = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folders = {path.parent for kind in ("css", "js", "html") for path in root.rglob(f"*.{kind}")}
+    packages = {"matchlight." + ".".join(path.parent.relative_to(root).parts) for path in folders}
+    assert {path.name for path in folders} == {"page"} and packages == {
+        name for name in shipped if "page/*" in shipped[name]
+    }
 
 
 def test_only_the_worst_pairs_carry_pictures(tmp_path):

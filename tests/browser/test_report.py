@@ -40,18 +40,33 @@ def rows(page: Any) -> list[int]:
 
 def test_keys_decide_undo_and_move_and_the_export_says_it(report, tmp_path):
     assert rows(report) == list(range(12))
-    for key in "arrujka":  # accept 0, reject 1 and 2, not 2 after all, on to 3 and back, accept 2
+    for key in (
+        "k",
+        "d",
+        "d",
+        "u",
+        "ArrowRight",
+        "ArrowLeft",
+        "k",
+    ):  # keep 0, drop 1 and 2, not 2, on to 3 and back, keep 2
         report.keyboard.press(key)
-    assert report.locator("#state").text_content() == "12 pairs to review, 2 accepted, 1 rejected"
+    assert report.locator("#state").text_content() == "12 pairs to review, 2 kept, 1 dropped"
     for button, name in (("#json", "d.json"), ("#csv", "d.csv")):
         with report.expect_download() as saved:
             report.click(button)
         saved.value.save_as(tmp_path / name)
     told = {one["row"]: one["decision"] for one in json.loads((tmp_path / "d.json").read_text())["decisions"]}
-    assert told == {0: "accept", 1: "reject", 2: "accept"}
-    assert (tmp_path / "d.csv").read_text().split() == ["row,decision", "0,accept", "1,reject", "2,accept"]
+    assert told == {0: "keep", 1: "drop", 2: "keep"}
+    assert (tmp_path / "d.csv").read_text().split() == ["row,decision", "0,keep", "1,drop", "2,keep"]
     report.reload()  # what was decided is kept
-    assert report.locator(".pair.accept").count() == 2 and report.locator(".pair.reject").count() == 1
+    assert report.locator(".pair.keep").count() == 2 and report.locator(".pair.drop").count() == 1
+
+
+def test_decisions_that_an_earlier_report_of_the_data_stored_are_read_in_todays_words(report):
+    stored = 'localStorage.setItem(\'matchlight-audit-\' + data.key, \'{"0": "accept", "1": "reject"}\')'
+    report.evaluate(stored)
+    report.reload()
+    assert report.locator("#state").text_content() == "12 pairs to review, 1 kept, 1 dropped"
 
 
 def test_every_reason_that_can_be_chosen_has_pairs_to_show(report):
