@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -12,14 +13,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from PIL import Image, ImageDraw
 
 from matchlight.pairs import Pairs
 
+T = TypeVar("T")
 COLOURS = {"red": (200, 40, 40), "green": (40, 150, 60), "blue": (50, 80, 200), "yellow": (230, 200, 40)}
 SHAPES = ("ball", "box", "roof", "bar", "ring", "cross")
 WRONG = 6  # rows of the audit that are suspect
@@ -98,6 +102,12 @@ def picture(
     file = io.BytesIO()
     Image.new("RGB", size, colour).save(file, kind)
     return file.getvalue()
+
+
+def in_own_loop(job: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives, run in a thread of its own: Playwright leaves a loop running in the tests' thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, job).result()
 
 
 def request(address: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:

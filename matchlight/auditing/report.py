@@ -38,22 +38,22 @@ def write_report(
         "pairs": _cards(pairs, findings, places),
         **_rows(pairs, findings, reasons, splits),
     }
+    main = page_template(PAGE / "main.html").substitute(
+        legend=html.escape(LEGEND),
+        chart=chart,
+        cut=_cut(int(findings.suspect[places].sum()), int(findings.suspect.sum())),
+        reasons=_options(reasons, "all"),
+        splits=_options(["", *splits], "all"),
+    )
+    ending = page_template(PAGE / "ending.html")
     page = one_page(
         title=f"Audit of {pairs.root.name or 'a data set'}",
         lead=in_a_sentence(summary),
         facts=_facts(summary),
-        main=page_template(PAGE / "main.html").substitute(
-            legend=html.escape(LEGEND),
-            chart=chart,
-            cut=_cut(int(findings.suspect[places].sum()), int(findings.suspect.sum())),
-            reasons=_options(reasons, "all"),
-            splits=_options(["", *splits], "all"),
-        ),
+        main=main,
         made=f"Signals: {', '.join(summary['signals'])}. Made by matchlight {summary['version']}.",
         style=page_part(PAGE / "report.css"),
-        ending=page_template(PAGE / "ending.html").substitute(
-            data=safe_json(data), script=page_part(PAGE / "report.js")
-        ),
+        ending=ending.substitute(data=safe_json(data), script=page_part(PAGE / "report.js")),
     )
     write_text(path, page)
 
