@@ -19,7 +19,7 @@ import numpy as np
 
 import matchlight as ml
 from matchlight.auditing.signals import FILE, Options, gather, read
-from matchlight.auditing.verdict import judge
+from matchlight.auditing.verdict import combine
 from matchlight.data.noise import Truth, mismatch
 from matchlight.files import read_json, write_json
 
@@ -94,7 +94,7 @@ def report(folder: Path, found: dict[str, Any], truth: Truth, ratio: float) -> N
     print(HEAD, flush=True)
     results = {}
     for name, siblings in (("all", True), ("no siblings", False)):
-        verdict = judge(found, siblings=siblings)
+        verdict = combine(found, siblings=siblings)
         row = results[name] = measure(verdict, bad)
         shown = [_number(row.get(key)) for key in ("auroc", "average_precision", "precision", "recall")]
         start = f"{ratio:6.0%}{len(bad):8}{shown[0]:8.4f}{shown[1]:8.4f}{shown[2]:9.3f}{shown[3]:8.3f}"

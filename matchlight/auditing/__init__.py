@@ -1,13 +1,28 @@
 """Audit: which pairs of a data set are wrong, why, and what would fit better.
 
-    found = audit(None, Pairs.read("my_photos"), "audits/one")     # trains its own quick models
-    found.suspects[0]                                              # the worst pair: row, picture, caption, score, ...
+    result = audit(None, Pairs.read("my_photos"), "audits/one")    # trains its own quick models
+    result.suspects[0]                                             # the worst pair: row, picture, caption, score, ...
 
-In the order things happen: folds.py (who is judged by whom, and pairs made wrong on purpose), quick.py (small models
-that never see what they judge), asking.py, company.py, words.py and partners.py (what is asked about each pair),
-parts.py and linear.py (a fit in closed form to fixed vectors), signals.py (all of it gathered: the part that takes
-time), mixture.py and verdict.py (how suspicious each pair is), findings.py (why, and what would fit), labels.py (the
-same for labels), tables.py, chart.py, report.py and page.py (what is written), apply.py (a cleaned copy).
+Files in reading order:
+
+    folds.py                  cross-validation, and manufactured mismatches
+    gallery.py                how a pair scores against a gallery, both ways
+    neighbours.py             similar captions, similar pictures, other captions of the picture
+    better_partners.py        pictures and captions that fit better
+    quick_models.py           small dual encoders that never see the fold they score
+    item_vectors.py           vectors of pictures and captions without training
+    cca_inputs.py             several kinds of them side by side
+    canonical_correlation.py  ridge canonical correlation between the two sides
+    signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
+    mixture.py                right and wrong pairs told apart by positive-unlabelled learning
+    run_signals.py            the losses of a run that was trained on the pairs
+    verdict.py                stage two: a score for each pair, and which are suspect
+    label_errors.py           the same for class labels
+    reasons.py                why a pair is worth a look, and its better partner; read and written by data/findings.py
+    truth_check.py            how well it did where the truth is known
+    chart.py report.py page/  report.html
+    decisions.py              what a person decided: keep, drop, rematch
+    relabel.py apply.py       a cleaned copy of the data
 """
 
 from __future__ import annotations
@@ -17,17 +32,17 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from matchlight.auditing.chart import histogram
-from matchlight.auditing.label_errors import LabelVerdict, can_judge
+from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import write_report
-from matchlight.auditing.signals import Options, gather
+from matchlight.auditing.signals import OptionArguments, Options, gather
 from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
-from matchlight.auditing.verdict import Verdict, judge
+from matchlight.auditing.verdict import Verdict, combine
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
@@ -68,7 +83,7 @@ def audit(
     truth: Truth | None = None,
     siblings: bool = True,
     source: str | Path | None = None,
-    **options: Any,
+    **options: Unpack[OptionArguments],
 ) -> Audit:
     """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, captions, pictures, ...).
 
@@ -76,20 +91,20 @@ def audit(
     """
     began = time.monotonic()
     folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
-    pairs.rows(split)  # a split that is not there is told before anything slow begins
+    pairs.rows(split)  # a split that is not there is reported before anything slow begins
     if truth is not None:
         check_truth(truth, pairs)
     chosen = Options(split=split, **options)
     if pairs.text_features is not None:
         if run is not None:
-            say("texts are vectors: labels are audited, and the run is not asked")
+            say("texts are vectors: labels are audited, and the run is not used")
         return _labels_only(pairs, folder, chosen, truth, source, began)
-    found = gather(run, pairs, folder, chosen)
-    verdict = judge(found, siblings=siblings)
-    findings = conclude(pairs, found, verdict)
-    labelled = _judged_labels(pairs, found["rows"], chosen) if can_judge(pairs) else None
+    signals = gather(run, pairs, folder, chosen)
+    verdict = combine(signals, siblings=siblings)
+    findings = conclude(pairs, signals, verdict)
+    labelled = _label_verdict(pairs, signals["rows"], chosen) if has_single_labels(pairs) else None
     if labelled is not None:
-        add_labels(findings, pairs, found["rows"], labelled)
+        add_labels(findings, pairs, signals["rows"], labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, chosen, source)
     if labelled is not None:
@@ -100,18 +115,18 @@ def audit(
 def _labels_only(
     pairs: Pairs, folder: Path, options: Options, truth: Truth | None, source: str | Path | None, began: float
 ) -> Audit:
-    """A set whose texts are vectors: only its labels can be judged."""
-    from matchlight.auditing.signals import claim, let_go, settings
+    """A set whose texts are vectors: only its class labels can be audited."""
+    from matchlight.auditing.signals import claim, release, settings
 
-    if not can_judge(pairs):
+    if not has_single_labels(pairs):
         raise BadInput(f"{pairs.root}: its texts are vectors; an audit needs captions in words, or one label an item")
     there, free = folder.exists(), claim(folder, settings(None, pairs, options))
     rows = pairs.rows(options.split)
     try:
-        labelled = _judged_labels(pairs, rows, options)
+        labelled = _label_verdict(pairs, rows, options)
     except BadInput:
         if free:
-            let_go(folder, there=there)
+            release(folder, there=there)
         raise
     findings = conclude_labels(pairs, rows, labelled)
     verdict = Verdict.of_labels(labelled)
@@ -120,12 +135,12 @@ def _labels_only(
     return _write(folder, pairs, findings, summary, chart, truth, began)
 
 
-def _judged_labels(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVerdict:
-    from matchlight.auditing.item_vectors import sides_of
-    from matchlight.auditing.label_errors import judge_labels
+def _label_verdict(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVerdict:
+    from matchlight.auditing.item_vectors import pair_features
+    from matchlight.auditing.label_errors import find_label_errors
 
-    image, text = sides_of(pairs, rows, options.device)
-    return judge_labels(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
+    image, text = pair_features(pairs, rows, options.device)
+    return find_label_errors(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
 
 
 def _summary(
@@ -169,7 +184,7 @@ def _write(
 
 
 def _measured(pairs: Pairs, findings: Findings, truth: Truth) -> TruthMetrics:
-    """Against the truth; labels by what was thought of labels, as a pair's score knows only the suspects among them."""
+    """Against the truth; labels by their own scores, as a pair's score knows only the suspects among them."""
     labels = findings.labels if isinstance(truth.moved, dict) else None
     score = findings.score if labels is None else labels.score
     return against_truth(score, findings.suspect, bad_rows(truth, findings, pairs))

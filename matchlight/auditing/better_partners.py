@@ -1,6 +1,6 @@
 """Better partners: for each pair the other picture its caption fits best, and the other caption its picture fits best.
 
-The model that answers never saw the pair, so what it proposes is no memory of the wrong pairing. Each proposal comes
+The model that proposes them never saw the pair, so it cannot have memorised the wrong pairing. Each proposal comes
 with its share of the probability among all pictures (or captions) of the set, own partner included.
 """
 
@@ -10,21 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.neighbours import BLOCK, Scene
+from matchlight.auditing.neighbours import BLOCK, AuditedRows
 
 TEMPERATURE = 0.05
 KEPT = 3  # proposals a pair, so that several models can agree on one
 
 
 @torch.inference_mode()
-def alternatives(images: Tensor, texts: Tensor, scene: Scene, rows: np.ndarray) -> dict[str, np.ndarray]:
+def better_partners(images: Tensor, texts: Tensor, audited: AuditedRows, rows: np.ndarray) -> dict[str, np.ndarray]:
     """`other_picture`, `other_caption` (q, KEPT) with `..._share` (q, KEPT), and `own_share` both ways (q,)."""
     place = torch.from_numpy(rows).to(texts.device)
-    mine = scene.picture[rows]
-    owner = scene.owner[rows]
-    by_caption = _best(texts[place], images, mine, owner, scene.group)
-    asked, back = np.unique(mine, return_inverse=True)
-    by_picture = _best(images[torch.from_numpy(asked).to(images.device)], texts, None, scene.group[asked], scene.owner)
+    mine = audited.picture[rows]
+    owner = audited.owner[rows]
+    by_caption = _best(texts[place], images, mine, owner, audited.group)
+    queries, back = np.unique(mine, return_inverse=True)
+    by_picture = _best(
+        images[torch.from_numpy(queries).to(images.device)], texts, None, audited.group[queries], audited.owner
+    )
     return {
         "other_picture": by_caption[0],
         "other_picture_share": by_caption[1],
@@ -35,15 +37,15 @@ def alternatives(images: Tensor, texts: Tensor, scene: Scene, rows: np.ndarray) 
 
 
 def _best(
-    asked: Tensor, among: Tensor, own: np.ndarray | None, barred: np.ndarray, groups: np.ndarray
+    queries: Tensor, among: Tensor, own: np.ndarray | None, own_group: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places and probability shares of the best that are not barred, and the share of the own partner."""
+    """Places and probability shares of the best that are of other groups, and the share of the own partner."""
     step = max(1, BLOCK // len(among))
-    mine, theirs = (torch.from_numpy(np.asarray(x)).to(among.device) for x in (barred, groups))
+    mine, theirs = (torch.from_numpy(np.asarray(x)).to(among.device) for x in (own_group, groups))
     places, shares, kept = [], [], []
-    for start in range(0, len(asked), step):
+    for start in range(0, len(queries), step):
         some = slice(start, start + step)
-        share = torch.softmax(asked[some] @ among.T / TEMPERATURE, 1)
+        share = torch.softmax(queries[some] @ among.T / TEMPERATURE, 1)
         if own is not None:
             kept.append(share.gather(1, torch.from_numpy(own[some]).to(share.device)[:, None])[:, 0].cpu())
         value, place = share.masked_fill(mine[some, None] == theirs[None], -1.0).topk(min(KEPT, len(among)), dim=1)

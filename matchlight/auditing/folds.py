@@ -1,8 +1,8 @@
-"""Who is judged by whom: folds by picture, look-alikes together, and the pairs that are made wrong on purpose.
+"""Cross-validation: folds by picture, near-duplicates together, and manufactured mismatches.
 
-Every pair is judged by a model that saw neither its picture nor its caption. To know what a wrong pair looks like, each
+Every pair is scored by a model that saw neither its picture nor its caption. To know what a wrong pair looks like, each
 row also gets a *wrong caption*, drawn once from the same fold (unseen by the same model). A few rows, the *decoys*, are
-trained with their wrong caption in every other fold's model: what training does to a wrong pair is thereby known too.
+trained with their wrong caption in every other fold's model, which shows what training does to a wrong pair.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Folds:
     fold: np.ndarray  # 0 .. count - 1
     wrong: np.ndarray  # the row of the whole table whose caption serves as this row's wrong one
     decoy: np.ndarray  # True: trained with the wrong caption
-    group: np.ndarray  # (pictures of the whole table,) pictures of one group look the same
+    group: np.ndarray  # (pictures of the whole table,) pictures of one group are near-duplicates
 
     @property
     def count(self) -> int:
@@ -36,7 +36,7 @@ class Folds:
         return int(self.fold.max(initial=-1)) + 1
 
 
-def look_alikes(pairs: Pairs) -> np.ndarray:
+def near_duplicate_groups(pairs: Pairs) -> np.ndarray:
     """(N,) group of each picture; pictures known only by features are alike where their features are equal."""
     if pairs.pictures is not None:
         from matchlight.data.near_duplicates import groups_of
@@ -75,26 +75,26 @@ def divide(pairs: Pairs, rows: np.ndarray, group: np.ndarray, *, count: int = 5,
     for k in range(count):
         inside = np.flatnonzero(fold == k)
         chosen = rng.permutation(inside)[: round(share * len(inside))]
-        turned = _turned(owner[chosen], rng)
-        if turned is not None:  # decoys exchange captions among themselves: each appears once, in the wrong place
-            decoy[chosen], wrong[chosen] = True, rows[chosen[turned]]
+        deranged = _derangement(owner[chosen], rng)
+        if deranged is not None:  # decoys exchange captions among themselves: each appears once, in the wrong place
+            decoy[chosen], wrong[chosen] = True, rows[chosen[deranged]]
         rest = inside[~decoy[inside]]
         wrong[rest] = rows[inside[_others(owner[rest], owner[inside], rng)]]
     return Folds(rows, fold, wrong, decoy, group)
 
 
-def _turned(owner: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """A permutation that leaves nobody with a caption of a look-alike; None where none was found."""
+def _derangement(owner: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+    """A permutation that gives no row a caption of a near-duplicate picture; None where none was found."""
     if len(owner) < 2:
         return None
-    turned = rng.permutation(len(owner))
+    deranged = rng.permutation(len(owner))
     for _ in range(100):
-        stuck = np.flatnonzero(owner[turned] == owner)
+        stuck = np.flatnonzero(owner[deranged] == owner)
         if not len(stuck):
-            return turned
+            return deranged
         swap = rng.integers(len(owner), size=len(stuck))
         for one, other in zip(stuck.tolist(), swap.tolist(), strict=True):
-            turned[[one, other]] = turned[[other, one]]
+            deranged[[one, other]] = deranged[[other, one]]
     return None
 
 

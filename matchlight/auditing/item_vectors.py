@@ -1,9 +1,9 @@
-"""Likeness without training: captions by their meaning or their rarer words, pictures by their mean features."""
+"""Vectors of captions and pictures without training: sentence encoder, TF-IDF of words, mean picture features."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,14 +18,16 @@ from matchlight.inputs.prepare import prepare, view_of
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
     from matchlight.inputs.sentence_encoders import SentenceEncoder
 
-SHAPES = 160  # dimensions that word counts are folded into
+WORD_DIMS = 160  # dimensions that word counts are reduced to
 BLOCK = 256  # pictures read at once
 KINDS = ("auto", "minilm", "words")
 
 
-def meaning_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device) -> Tensor | None:
+def sentence_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device) -> Tensor | None:
     """(n, D) unit vectors of a pretrained sentence encoder; None where captions are compared by their words alone.
 
     Reading many captions takes minutes on a CPU, so what was read is `kept` for an audit that goes on.
@@ -55,8 +57,8 @@ def _encoder(*, needed: bool) -> SentenceEncoder | None:
         return None
 
 
-def word_vectors(
-    captions: list[str], *, seed: int = 0, dim: int = SHAPES, rare: int = 1, common: float = 0.3
+def tfidf_vectors(
+    captions: list[str], *, seed: int = 0, dim: int = WORD_DIMS, rare: int = 1, common: float = 0.3
 ) -> Tensor:
     """(n, D) unit vectors of the captions' words, rare words weighing most; nothing is learned about pictures.
 
@@ -70,11 +72,11 @@ def word_vectors(
     if counts is None:
         return torch.zeros(len(captions), 1)
     dim = min(dim, min(counts.shape) - 1)
-    folded = TruncatedSVD(dim, random_state=seed).fit_transform(counts) if dim > 1 else counts.toarray()
-    return _unit(torch.from_numpy(np.asarray(folded, dtype=np.float32)))
+    reduced = TruncatedSVD(dim, random_state=seed).fit_transform(counts) if dim > 1 else counts.toarray()
+    return _unit(torch.from_numpy(np.asarray(reduced, dtype=np.float32)))
 
 
-def _counts(captions: list[str], rare: int, common: float) -> Any:
+def _counts(captions: list[str], rare: int, common: float) -> csr_matrix | None:
     """(n, words) sparse, or None where no word is left: every caption says the same."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -104,13 +106,13 @@ def picture_vectors(table: Table, pictures: np.ndarray) -> Tensor:
     return _unit(standardised(mean_features(table, pictures)))
 
 
-def sides_of(pairs: Pairs, rows: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
-    """(n, D) what each row's picture and text look like: given vectors, or features and words."""
+def pair_features(pairs: Pairs, rows: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """(n, D) vectors of each row's picture and text: those given, or features and words."""
     if pairs.text_features is not None and pairs.features is not None:
         return pairs.features.gather(pairs.picture[rows]).reshape(len(rows), -1), pairs.text_features[rows]
     inputs = prepare(pairs, view_of({}, pooled=True, pairs=pairs), device=pick_device(device))
     pictures, place = np.unique(pairs.picture[rows], return_inverse=True)
-    texts = word_vectors([pairs.captions[row] for row in rows.tolist()])
+    texts = tfidf_vectors([pairs.captions[row] for row in rows.tolist()])
     return picture_vectors(inputs.table, pictures).numpy()[place], texts.numpy()
 
 

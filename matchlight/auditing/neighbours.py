@@ -1,13 +1,13 @@
-"""The company a pair keeps: do similar captions sit at similar pictures, and do a picture's captions agree?
+"""Neighbours of a pair: do similar captions belong to similar pictures, and do a picture's captions agree?
 
-Three lists a pair, each with a few rows of the data and how well they speak for it:
+Three lists a pair, each with a few rows of the data and how well they support it:
 
     text     the rows whose captions are nearest to the pair's caption: does their picture resemble the pair's picture?
     photo    captions of the pictures nearest to the pair's picture: do they resemble the pair's caption?
     sibling  the other captions of the pair's picture: do they resemble its caption?
 
 None of them reads how the pair itself scores. The same lists are made for each row's manufactured wrong caption. Rows
-are kept beside their values, so that the word of a row that is itself suspect can be given less weight.
+are kept beside their values, so that a row that is itself suspect can be given less weight.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIBLINGS = 8  # at most
 REFERENCES = 50_000  # rows among which neighbours are looked for
 BLOCK = 1 << 24  # numbers of a block of similarities
 
-Lists = dict[str, np.ndarray]
+Signals = dict[str, np.ndarray]  # arrays by name; see signals.py
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Who is there: the rows under audit, numbered 0 .. n - 1, and their pictures, numbered 0 .. p - 1."""
+class AuditedRows:
+    """The rows under audit, numbered 0 .. n - 1, and their pictures, numbered 0 .. p - 1."""
 
     picture: np.ndarray  # (n,) of each row
-    group: np.ndarray  # (p,) look-alikes share a number
+    group: np.ndarray  # (p,) near-duplicates share a number
     wrong: np.ndarray  # (n,) row whose caption serves as the wrong one
 
     @property
@@ -51,15 +51,15 @@ class Scene:
         return self.group[self.picture]
 
 
-def lists(space: Space, scene: Scene, rows: np.ndarray, *, seed: int = 0) -> Lists:
+def neighbour_signals(space: Space, audited: AuditedRows, rows: np.ndarray, *, seed: int = 0) -> Signals:
     """For these rows: `<list>_rows` (q, m) and `<list>` (q, m) of the real caption, `<list>_wrong...` of the wrong."""
-    found: Lists = {}
-    refs = _references(len(scene.picture), seed)
-    for name, captions in (("", rows), ("_wrong", scene.wrong[rows])):
-        for kind, look in (("text", _by_text), ("photo", _by_photo)):
-            found[f"{kind}{name}_rows"], found[f"{kind}{name}"] = look(space, scene, rows, captions, refs)
-        found[f"sibling{name}_rows"], found[f"sibling{name}"] = siblings(space.texts, scene, rows, captions)
-    return found
+    signals: Signals = {}
+    refs = _references(len(audited.picture), seed)
+    for name, captions in (("", rows), ("_wrong", audited.wrong[rows])):
+        for kind, look in (("text", _similar_captions), ("photo", _similar_pictures)):
+            signals[f"{kind}{name}_rows"], signals[f"{kind}{name}"] = look(space, audited, rows, captions, refs)
+        signals[f"sibling{name}_rows"], signals[f"sibling{name}"] = siblings(space.texts, audited, rows, captions)
+    return signals
 
 
 def _references(count: int, seed: int) -> np.ndarray:
@@ -69,47 +69,57 @@ def _references(count: int, seed: int) -> np.ndarray:
 
 
 @torch.inference_mode()
-def nearest(asked: Tensor, among: Tensor, barred: tuple[np.ndarray, np.ndarray], k: int) -> np.ndarray:
-    """(q, k) places of the nearest of `among`; those whose number equals the asker's do not count; -1 where too few."""
+def nearest(queries: Tensor, among: Tensor, groups: tuple[np.ndarray, np.ndarray], k: int) -> np.ndarray:
+    """(q, k) places of the nearest of `among`; those of the query's own group do not count; -1 where too few."""
     k, step = min(k, len(among)), max(1, BLOCK // max(1, len(among)))
-    mine, theirs = (torch.from_numpy(np.asarray(numbers)).to(among.device) for numbers in barred)
+    mine, theirs = (torch.from_numpy(np.asarray(numbers)).to(among.device) for numbers in groups)
     out = []
-    for start in range(0, len(asked), step):
-        likeness = asked[start : start + step] @ among.T
+    for start in range(0, len(queries), step):
+        likeness = queries[start : start + step] @ among.T
         likeness.masked_fill_(mine[start : start + step, None] == theirs[None], -2.0)
         value, place = likeness.topk(k, dim=1)
         out.append(place.masked_fill(value <= -2.0, -1).cpu())
     return torch.cat(out).numpy() if out else np.zeros((0, k), dtype=np.int64)
 
 
-def _by_text(space: Space, scene: Scene, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray) -> tuple:
-    near = nearest(space.texts[captions], space.texts[refs], (scene.owner[captions], scene.owner[refs]), NEIGHBOURS)
+def _similar_captions(
+    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    near = nearest(space.texts[captions], space.texts[refs], (audited.owner[captions], audited.owner[refs]), NEIGHBOURS)
     near = np.where(near >= 0, refs[near], -1)
-    near[scene.owner[near] == scene.owner[rows][:, None]] = -1  # the pair's own picture says nothing about itself
-    resemblance = _likeness(space.images, scene.picture[rows], scene.picture[near])
-    usual = _usual(space.images, scene.picture[rows], scene.picture[refs])
+    near[audited.owner[near] == audited.owner[rows][:, None]] = -1  # the pair's own picture is no evidence about itself
+    resemblance = _likeness(space.images, audited.picture[rows], audited.picture[near])
+    usual = _usual(space.images, audited.picture[rows], audited.picture[refs])
     return near, _where(near, resemblance - usual[:, None])
 
 
-def _by_photo(space: Space, scene: Scene, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray) -> tuple:
-    pictures, first = np.unique(scene.picture[refs], return_index=True)
-    mine = scene.picture[rows]
-    asked, place = np.unique(mine, return_inverse=True)
-    near = nearest(space.images[asked], space.images[pictures], (scene.group[asked], scene.group[pictures]), NEIGHBOURS)
-    spoken = _captions_of(scene.picture, pictures, refs)[near]  # (asked, k, CAPTIONS)
-    spoken[near < 0] = -1
-    spoken = spoken.reshape(len(asked), -1)[place]
-    spoken[scene.owner[spoken] == scene.owner[captions][:, None]] = -1  # where a wrong caption was taken from
-    resemblance = _likeness(space.texts, captions, spoken)
+def _similar_pictures(
+    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    pictures, first = np.unique(audited.picture[refs], return_index=True)
+    mine = audited.picture[rows]
+    queries, place = np.unique(mine, return_inverse=True)
+    near = nearest(
+        space.images[queries], space.images[pictures], (audited.group[queries], audited.group[pictures]), NEIGHBOURS
+    )
+    captions_near = _captions_of(audited.picture, pictures, refs)[near]  # (queries, k, CAPTIONS)
+    captions_near[near < 0] = -1
+    captions_near = captions_near.reshape(len(queries), -1)[place]
+    captions_near[
+        audited.owner[captions_near] == audited.owner[captions][:, None]
+    ] = -1  # where a wrong caption was taken from
+    resemblance = _likeness(space.texts, captions, captions_near)
     usual = _usual(space.texts, captions, refs)
-    return spoken, _where(spoken, resemblance - usual[:, None])
+    return captions_near, _where(captions_near, resemblance - usual[:, None])
 
 
-def siblings(texts: Tensor, scene: Scene, rows: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def siblings(
+    texts: Tensor, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The other captions of each row's picture and how much they resemble the caption; nan where there is none."""
-    all_rows = np.arange(len(scene.picture))
-    table = _captions_of(scene.picture, np.arange(len(scene.group)), all_rows, most=SIBLINGS + 1)
-    others = table[scene.picture[rows]]
+    all_rows = np.arange(len(audited.picture))
+    table = _captions_of(audited.picture, np.arange(len(audited.group)), all_rows, most=SIBLINGS + 1)
+    others = table[audited.picture[rows]]
     others[others == rows[:, None]] = -1
     order = np.argsort(others < 0, axis=1, kind="stable")[:, :SIBLINGS]
     others = np.take_along_axis(others, order, 1)

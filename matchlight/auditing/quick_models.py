@@ -1,8 +1,8 @@
-"""Quick models: a small dual encoder, a few epochs on all folds but one, with a loss that wrong pairs pull little at.
+"""Quick models: a small dual encoder, a few epochs on all folds but one, with a loss that wrong pairs influence little.
 
 Each is a run folder of its own under the audit's `work`, so that an audit that was killed goes on where it stopped.
-After its later epochs the model is asked about the fold it never saw; answers are averaged over these epochs, which
-costs little and steadies them much. What it leaves is `signals.npz` in its folder.
+After its later epochs the model scores the fold it never saw; scores are averaged over these epochs, which costs little
+and makes them much steadier. What it leaves is `signals.npz` in its folder.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from matchlight import files
-from matchlight.auditing.better_partners import alternatives
+from matchlight.auditing.better_partners import better_partners
 from matchlight.auditing.folds import Folds
-from matchlight.auditing.gallery import GALLERY, NAMES, Asked, Encoded, ask, gallery_of
-from matchlight.auditing.neighbours import Lists, Scene, Space, lists
+from matchlight.auditing.gallery import GALLERY, MEASURES, Encoded, GalleryQuery, gallery_of, score_against_gallery
+from matchlight.auditing.neighbours import AuditedRows, Signals, Space, neighbour_signals
 from matchlight.core import IMAGE, TEXT, Matcher, Recipe
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.devices import pick_precision
@@ -34,8 +34,8 @@ LARGE = {"epochs": 10, "batch": 256}
 SMALL = {"dim": 192, "hidden": 128, "word_dim": 128, "batch": 128, "epochs": 8}
 STEPS = 320  # the least a small set is trained
 MOST_STEPS = {"cpu": 1500, "cuda": 20000}
-ASKED = 4  # times that the fold set aside is asked about
-SAMPLE = 500  # pictures that show what the main directions are
+HELD_OUT_SCORES = 4  # times that the held-out fold is scored
+SAMPLE = 500  # pictures that the principal components are fitted on
 DIRECTIONS = 256  # a CPU reads pictures through so many numbers a cell
 
 
@@ -67,13 +67,13 @@ def quick_settings(rows: int, device: torch.device) -> dict[str, Any]:
     return arguments(method("vse_infty"), named, pairs=rows, device=device.type)[0]
 
 
-def asked_after(epochs: int) -> list[int]:
+def epochs_scored(epochs: int) -> list[int]:
     """Epochs of the second half, at most a few of them, the last among them."""
-    return sorted({round(end) for end in np.linspace(epochs // 2 + 1, epochs, ASKED)})
+    return sorted({round(end) for end in np.linspace(epochs // 2 + 1, epochs, HELD_OUT_SCORES)})
 
 
 def condensed(inputs: Inputs, *, seed: int) -> Inputs:
-    """The training pictures through the main directions of their features: a CPU has a fifth of the work with these."""
+    """The training pictures as principal components of their features: a fifth of the work for a CPU."""
     table = inputs.table
     pictures = table.pairs.pictures_of("train")
     if table.device.type != "cpu" or len(table.images.shape) != 3 or inputs.sizes.image_dim <= 2 * DIRECTIONS:
@@ -84,19 +84,19 @@ def condensed(inputs: Inputs, *, seed: int) -> Inputs:
     sample = table.images.gather(np.sort(rng.choice(pictures, min(SAMPLE, len(pictures)), replace=False)))
     cells = sample.reshape(-1, sample.shape[-1]).astype(np.float32)
     cells = cells[rng.permutation(len(cells))[: 20 * SAMPLE]]
-    found = PCA(min(DIRECTIONS, len(cells)), svd_solver="randomized", random_state=seed).fit(cells)
-    onto = (found.components_ / np.sqrt(found.explained_variance_[0])).T.astype(np.float32)
+    pca = PCA(min(DIRECTIONS, len(cells)), svd_solver="randomized", random_state=seed).fit(cells)
+    onto = (pca.components_ / np.sqrt(pca.explained_variance_[0])).T.astype(np.float32)
     small = np.zeros((*table.images.shape[:2], onto.shape[1]), dtype=np.float16)
     for start in range(0, len(pictures), 256):
         some = pictures[start : start + 256]
-        small[some] = (table.images.gather(some) - found.mean_.astype(np.float32)) @ onto
+        small[some] = (table.images.gather(some) - pca.mean_.astype(np.float32)) @ onto
     lean = copy.copy(table)
     lean.images = ArrayFeatures(small)
     return replace(inputs, table=lean, sizes=replace(inputs.sizes, image_dim=onto.shape[1]))
 
 
 class Quick(Trainer):
-    """A run that reports to the audit's progress bar and asks about the fold it never saw as it goes."""
+    """A run that reports to the audit's progress bar and scores its held-out fold as it goes."""
 
     def __init__(self, *args: Any, after: Callable[[Quick], None], moved: Callable[[float], None], **named: Any):
         super().__init__(*args, **named)
@@ -109,7 +109,7 @@ class Quick(Trainer):
 
     def fit(self) -> None:
         """All epochs that are left, quietly."""
-        self.after(self)  # a run that was killed right after an epoch has not been asked about it
+        self.after(self)  # a run that was killed right after an epoch has not scored its fold then
         try:
             while self.epoch < self.recipe.epochs:
                 self._epoch()
@@ -128,7 +128,7 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
     if kept.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = _without(plan.inputs, plan.folds, k)
+    inputs = _without_fold(plan.inputs, plan.folds, k)
     trainer = Quick(
         folder,
         plan.recipe,
@@ -136,28 +136,28 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
         seed=seed,
         device=plan.device,
         precision=pick_precision("auto", plan.device),
-        after=lambda run: _ask_held(run, plan, k),
+        after=lambda run: _score_held_out(run, plan, k),
         moved=moved,
     )
     files.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
     trainer.resume()
     trainer.fit()
-    _leave(trainer, plan, k, kept, seed=seed)
+    _write_signals(trainer, plan, k, kept, seed=seed)
 
 
-def _without(inputs: Inputs, folds: Folds, k: int) -> Inputs:
-    """The same data with one fold and all its look-alikes set aside, and the decoys' captions in their wrong places."""
+def _without_fold(inputs: Inputs, folds: Folds, k: int) -> Inputs:
+    """The data with one fold and its near-duplicates held out, and the decoys' captions in their wrong places."""
     pairs = inputs.table.pairs
     outside = np.isin(folds.group, folds.group[pairs.picture[folds.rows[folds.fold == k]]])
     order = np.arange(len(pairs))
     order[folds.rows[folds.decoy]] = folds.wrong[folds.decoy]
     table = copy.copy(inputs.table)
     table.pairs = replace(pairs, splits=np.where(outside, "held", pairs.splits))
-    table.captions = _moved(inputs.table.captions, order)
+    table.captions = _reordered(inputs.table.captions, order)
     return replace(inputs, table=table)
 
 
-def _moved(captions: Captions | None, order: np.ndarray) -> Captions:
+def _reordered(captions: Captions | None, order: np.ndarray) -> Captions:
     """The same captions in another order."""
     assert captions is not None
     lengths = captions.lengths[order]
@@ -166,43 +166,43 @@ def _moved(captions: Captions | None, order: np.ndarray) -> Captions:
     return Captions(captions.flat[flat], offsets)
 
 
-def _asked(plan: Plan, k: int) -> Asked:
+def _held_out(plan: Plan, k: int) -> GalleryQuery:
     """The fold's real pairs, then its manufactured ones, against a gallery of the fold."""
     folds, picture = plan.folds, plan.inputs.table.pairs.picture
     inside = folds.fold == k
     rows, wrong = folds.rows[inside], folds.wrong[inside]
     gallery = gallery_of(picture, rows, folds.rows[~inside], size=GALLERY, seed=plan.seed)
-    return Asked(np.tile(picture[rows], 2), np.concatenate([rows, wrong]), gallery, folds.group)
+    return GalleryQuery(np.tile(picture[rows], 2), np.concatenate([rows, wrong]), gallery, folds.group)
 
 
-def _ask_held(run: Quick, plan: Plan, k: int) -> None:
-    """After some epochs of the second half: the fold's answers, kept as a file."""
+def _score_held_out(run: Quick, plan: Plan, k: int) -> None:
+    """After some epochs of the second half: the fold's gallery scores, kept as a file."""
     path = run.folder / f"held-{run.epoch:03d}.npy"
-    if run.epoch not in asked_after(run.recipe.epochs) or path.exists():
+    if run.epoch not in epochs_scored(run.recipe.epochs) or path.exists():
         return
-    found = ask(run.result(), plan.inputs.table, _asked(plan, k))
-    files.write_array(path, np.stack([found[name] for name in NAMES]))
+    scores = score_against_gallery(run.result(), plan.inputs.table, _held_out(plan, k))
+    files.write_array(path, np.stack([scores[name] for name in MEASURES]))
 
 
-def _leave(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
-    """All that this model has to say, in one file."""
+def _write_signals(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
+    """All signals of this model, in one file."""
     folds = plan.folds
     inside = np.flatnonzero(folds.fold == k)
     held = np.mean([np.load(file, allow_pickle=False) for file in sorted(run.folder.glob("held-*.npy"))], axis=0)
-    found: Lists = {}
-    for number, name in enumerate(NAMES):
-        found[name], found[f"{name}_wrong"] = np.split(held[number].astype(np.float32), 2)
-    found |= company(run.result(), plan, inside, seed=seed)
-    found["history"] = np.stack(run.history)[:, folds.rows].astype(np.float16)
-    files.write_npz(path, found)
+    signals: Signals = {}
+    for number, name in enumerate(MEASURES):
+        signals[name], signals[f"{name}_wrong"] = np.split(held[number].astype(np.float32), 2)
+    signals |= neighbours_and_partners(run.result(), plan, inside, seed=seed)
+    signals["history"] = np.stack(run.history)[:, folds.rows].astype(np.float16)
+    files.write_npz(path, signals)
 
 
-def company(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> Lists:
+def neighbours_and_partners(matcher: Matcher, plan: Plan, inside: np.ndarray, *, seed: int) -> Signals:
     """Neighbours, siblings and better partners of some rows, by this model's vectors."""
     folds, pairs = plan.folds, plan.inputs.table.pairs
     pictures, picture = np.unique(pairs.picture[folds.rows], return_inverse=True)
-    scene = Scene(picture, folds.group[pictures], np.searchsorted(folds.rows, folds.wrong))
+    audited = AuditedRows(picture, folds.group[pictures], np.searchsorted(folds.rows, folds.wrong))
     images = Encoded(matcher, plan.inputs.table, IMAGE, pictures).vectors
     texts = Encoded(matcher, plan.inputs.table, TEXT, folds.rows).vectors
-    found = lists(Space(images, texts), scene, inside, seed=seed)
-    return found | alternatives(images, texts, scene, inside)
+    signals = neighbour_signals(Space(images, texts), audited, inside, seed=seed)
+    return signals | better_partners(images, texts, audited, inside)

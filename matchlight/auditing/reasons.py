@@ -1,4 +1,4 @@
-"""From scores to something a person can act on: a reason for each pair, and a better partner if the set has one."""
+"""From scores to findings: a reason for each pair that needs a look, and a better partner if the data has one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SUPPORT = 0.25  # probability a better partner needs among all there are
 TIMES = 3.0  # how much likelier than the own partner it must be
 VAGUE_RANK = 0.1  # share of the pictures that fit a vague caption better than its own
 VAGUE_GAP = 2.0  # standard deviations by which it loses its picture more than its picture loses it
-WITNESSES = ("", "plain_", "run_")  # whose word is taken, the best first: quick models, the closed form, a run
+SOURCES = ("", "plain_", "run_")  # of signals, the best first: quick models, canonical correlation, a run
 
 
 @dataclass
-class AboutLabels:
-    """What is thought of the labels of each pair; a pair that could not be read has labels and no opinion."""
+class LabelFindings:
+    """The findings about the labels of each pair; a pair that could not be read has labels and no finding."""
 
     label: np.ndarray  # (n,) that of the side found wrong; the picture's where both are, or neither
     likely: np.ndarray  # (n,) what it should rather be
@@ -45,14 +45,16 @@ class AboutLabels:
         columns = self.label, self.likely, self.side, self.image, self.text
         return LabelFinding(*(str(column[k]) for column in columns))
 
-    def told(self, k: int) -> str:
+    def sentence(self, k: int) -> str:
         """What to change, in a sentence; "" where nothing is suspect."""
         image, text, side = str(self.image[k]), str(self.text[k]), self.side[k]
         if not side:
             return ""
         if side == "both":
-            said = f"Both labels are {image}" if image == text else f"The picture's label is {image}, the text's {text}"
-            return f"{said}; more likely {self.likely[k]}."
+            given = (
+                f"Both labels are {image}" if image == text else f"The picture's label is {image}, the text's {text}"
+            )
+            return f"{given}; more likely {self.likely[k]}."
         own, other = ("picture", f"text's is {text}") if side == "image" else ("text", f"picture's is {image}")
         return f"The {own}'s label is {self.label[k]}; more likely {self.likely[k]}. The {other}."
 
@@ -69,7 +71,7 @@ class Findings:
     picture_support: np.ndarray  # (n,) its probability
     caption: np.ndarray  # (n,) row with a better caption for the picture
     caption_support: np.ndarray
-    labels: AboutLabels | None = None  # None: labels were not judged
+    labels: LabelFindings | None = None  # None: labels were not audited
 
     def __len__(self) -> int:
         return len(self.row)
@@ -83,7 +85,7 @@ class Findings:
         """Places to show, the worst first: suspects, some of every other reason, and the doubtful where these are few.
 
         Of more suspects than there is room for, the worst fill half of it and the others come evenly, down to the
-        least suspect: that is where a person's word is worth most.
+        least suspect: that is where a person's decision is worth most.
         """
         rest = np.flatnonzero(~self.suspect)
         doubtful = rest[np.argsort(self.score[rest], kind="stable")]
@@ -121,7 +123,7 @@ class Findings:
         )
 
     def counts(self) -> dict[str, int]:
-        """How often each reason was found."""
+        """How often each reason was signals."""
         return {reason: int((self.reason == reason).sum()) for reason in REASONS if (self.reason == reason).any()}
 
 
@@ -134,19 +136,19 @@ def thinned(places: np.ndarray, room: int) -> np.ndarray:
     return places[np.concatenate([np.arange(first), even])]
 
 
-def conclude(pairs: Pairs, found: Signals, verdict: Verdict) -> Findings:
+def conclude(pairs: Pairs, signals: Signals, verdict: Verdict) -> Findings:
     """The findings of all pairs of the split, those that could not be read among them."""
-    rows = found["rows"]
-    out = _blank(np.sort(np.concatenate([rows, found["lost"]])))
+    rows = signals["rows"]
+    out = _blank(np.sort(np.concatenate([rows, signals["lost"]])))
     place = np.searchsorted(out.row, rows)
     out.score[place], out.suspect[place] = verdict.score, verdict.suspect
-    out.reason[place] = _reasons(pairs, found, verdict)
-    _propose(out, pairs, found, verdict, place)
+    out.reason[place] = _reasons(pairs, signals, verdict)
+    _propose(out, pairs, signals, verdict, place)
     return out
 
 
 def conclude_labels(pairs: Pairs, rows: np.ndarray, labelled: LabelVerdict) -> Findings:
-    """The findings where only labels were judged."""
+    """The findings where only labels were audited."""
     out = _blank(rows)
     out.score, out.suspect[:], out.reason[:] = labelled.score.copy(), False, ""
     add_labels(out, pairs, rows, labelled)
@@ -159,14 +161,14 @@ def add_labels(out: Findings, pairs: Pairs, rows: np.ndarray, labelled: LabelVer
     A pair with a wrong label is no better than that label: its score is the lower one, else it would come last.
     """
     place = np.searchsorted(out.row, rows)
-    out.labels = _about_labels(out, pairs, place, labelled)
+    out.labels = _label_findings(out, pairs, place, labelled)
     bad = place[labelled.suspect]
     out.score[bad] = np.minimum(out.score[bad], labelled.score[labelled.suspect])
     new = bad[~out.suspect[bad]]
     out.reason[new], out.suspect[new] = WRONG_LABEL, True
 
 
-def _about_labels(out: Findings, pairs: Pairs, place: np.ndarray, labelled: LabelVerdict) -> AboutLabels:
+def _label_findings(out: Findings, pairs: Pairs, place: np.ndarray, labelled: LabelVerdict) -> LabelFindings:
     assert pairs.labels is not None
     names = np.array(pairs.labels.names, dtype=object)
     image = names[pairs.labels.image[pairs.picture[out.row]].argmax(1)]
@@ -174,7 +176,7 @@ def _about_labels(out: Findings, pairs: Pairs, place: np.ndarray, labelled: Labe
     likely, side, score = np.full(len(out), "", dtype=object), np.full(len(out), "", dtype=object), out.score.copy()
     likely[place] = np.where(labelled.suspect, names[labelled.likely], "")
     side[place], score[place] = labelled.side, labelled.score
-    return AboutLabels(np.where(side == "text", text, image), likely, side, image, text, score)
+    return LabelFindings(np.where(side == "text", text, image), likely, side, image, text, score)
 
 
 def _blank(rows: np.ndarray) -> Findings:
@@ -184,28 +186,28 @@ def _blank(rows: np.ndarray) -> Findings:
     return Findings(rows, *state, np.full(count, -1), np.zeros(count), np.full(count, -1), np.zeros(count))
 
 
-def _reasons(pairs: Pairs, found: Signals, verdict: Verdict) -> np.ndarray:
+def _reasons(pairs: Pairs, signals: Signals, verdict: Verdict) -> np.ndarray:
     """Why each usable pair is worth a look; only mismatched ones are suspects."""
-    reason = np.full(len(found["rows"]), "", dtype=object)
-    reason[vague(found)] = VAGUE
-    reason[repeated(pairs, found)] = NEAR_DUPLICATE
+    reason = np.full(len(signals["rows"]), "", dtype=object)
+    reason[vague(signals)] = VAGUE
+    reason[repeated(pairs, signals)] = NEAR_DUPLICATE
     reason[verdict.suspect] = MISMATCHED
     return reason
 
 
-def vague(found: Signals) -> np.ndarray:
+def vague(signals: Signals) -> np.ndarray:
     """Captions that many pictures fit better, though their own picture finds them: ambiguous, not wrong."""
-    prefix = next((one for one in WITNESSES if f"{one}i2t" in found), None)
+    prefix = next((one for one in SOURCES if f"{one}i2t" in signals), None)
     if prefix is None:
-        return np.zeros(len(found["rows"]), dtype=bool)
-    gap = (found[f"{prefix}t2i"] - found[f"{prefix}i2t"]).astype(np.float64)
+        return np.zeros(len(signals["rows"]), dtype=bool)
+    gap = (signals[f"{prefix}t2i"] - signals[f"{prefix}i2t"]).astype(np.float64)
     unusual = gap > np.median(gap) + VAGUE_GAP * (gap.std() + 1e-9)
-    return (found[f"{prefix}t2i_rank"] > VAGUE_RANK) & unusual & (gap > 0)
+    return (signals[f"{prefix}t2i_rank"] > VAGUE_RANK) & unusual & (gap > 0)
 
 
-def repeated(pairs: Pairs, found: Signals) -> np.ndarray:
+def repeated(pairs: Pairs, signals: Signals) -> np.ndarray:
     """Pairs of a picture that looks like an earlier one, and captions said twice of one picture."""
-    rows, group = found["rows"], found["group"]
+    rows, group = signals["rows"], signals["group"]
     picture = pairs.picture[rows]
     first: dict[int, int] = {}
     said: set[tuple[int, str]] = set()
@@ -218,18 +220,18 @@ def repeated(pairs: Pairs, found: Signals) -> np.ndarray:
     return out
 
 
-def _propose(out: Findings, pairs: Pairs, found: Signals, verdict: Verdict, place: np.ndarray) -> None:
+def _propose(out: Findings, pairs: Pairs, signals: Signals, verdict: Verdict, place: np.ndarray) -> None:
     """Better partners of the mismatched pairs, where the models that never saw them are sure enough."""
-    prefix = next((one for one in WITNESSES if f"{one}other_picture" in found), None)
+    prefix = next((one for one in SOURCES if f"{one}other_picture" in signals), None)
     if prefix is None:
         return
-    pictures = np.unique(found["picture"])
+    pictures = np.unique(signals["picture"])
     suspects = np.flatnonzero(verdict.suspect)
-    for kind, table in (("picture", pictures), ("caption", found["rows"])):
-        best, support = agreed(found[f"{prefix}other_{kind}"], found[f"{prefix}other_{kind}_share"])
+    for kind, table in (("picture", pictures), ("caption", signals["rows"])):
+        best, support = agreed(signals[f"{prefix}other_{kind}"], signals[f"{prefix}other_{kind}_share"])
         sure = support >= SUPPORT
         if kind == "picture":
-            sure &= support >= TIMES * found[f"{prefix}own_share"]
+            sure &= support >= TIMES * signals[f"{prefix}own_share"]
         chosen = suspects[sure[suspects]]
         getattr(out, kind)[place[chosen]] = table[best[chosen]]
         getattr(out, f"{kind}_support")[place[chosen]] = support[chosen]

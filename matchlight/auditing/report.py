@@ -143,7 +143,7 @@ def _cards(pairs: Pairs, findings: Findings, places: np.ndarray) -> list[Card]:
         if one.better_image is not None and one.better_image_support is not None:
             source = picture(int(findings.picture[k]))
             card["image"] = {"name": one.better_image, "src": source, "support": _short(one.better_image_support)}
-        if findings.labels is not None and (labels := findings.labels.told(k)):
+        if findings.labels is not None and (labels := findings.labels.sentence(k)):
             card["labels"] = labels
         cards.append(card)
     return cards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchlight.auditing.label_errors import can_judge
+from matchlight.auditing.label_errors import has_single_labels
 from matchlight.auditing.reasons import Findings
 from matchlight.core import BadInput
 from matchlight.data.findings import TruthMetrics
@@ -15,7 +15,7 @@ from matchlight.pairs import Pairs
 def check_truth(truth: Truth, pairs: Pairs) -> None:
     """Refuse the truth about other data: rows or pictures that are not there, or labels nobody can judge here."""
     if isinstance(truth.moved, dict):
-        if not can_judge(pairs):
+        if not has_single_labels(pairs):
             raise BadInput("--truth: it is about labels, and this data set has no single label an item to audit")
         sides = [("picture", truth.moved["image"], len(pairs.names)), ("row", truth.moved["text"], len(pairs))]
     else:

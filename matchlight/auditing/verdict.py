@@ -1,12 +1,12 @@
 """Stage two of an audit: from signals to a score and a verdict for each pair. Takes seconds.
 
 Signals whose value for a wrong pair is known from manufactured ones are *anchored* and enter a regression (mixture.py);
-the losses of quick training join by way of the decoys. A run that was trained on these very pairs either measured wrong
-pairs of its own making beside them (NCR+, Lantern), or how it treats wrong ones is learned from the pairs found wrong
-without it; a run that was trained on some of them is heard about these alone. A wrong pair is a stray caption, which
-its siblings do not know, or one of several that moved to another picture together, which agree with each other: where
-models find many wrong pairs that siblings vouch for, both kinds are reckoned with. Neighbours and siblings count as far
-as they look right themselves, found in a few passes.
+the losses of quick training join by way of the decoys. A run that was trained on these very pairs either measured
+manufactured wrong pairs beside them (NCR+, Lantern), or how it treats wrong ones is learned from the pairs found wrong
+without it; a run that was trained on some of them is used for these alone. A wrong pair is a stray caption, which its
+siblings do not resemble, or one of several that moved to another picture together, which agree with each other: where
+models find many wrong pairs that siblings support, both kinds are modelled. Neighbours and siblings count as far as
+they look right themselves, found in a few passes.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from matchlight.auditing.run_signals import (
     LATE,
     Columns,
     Signals,
-    by_measures,
-    by_memory,
-    by_result,
-    early,
-    run_columns,
+    early_loss,
+    final_loss_evidence,
+    loss_evidence,
+    run_losses,
     trained_here,
+    with_measured_losses,
 )
 
 SPANS = 3
 PASSES = 3
-TELLING = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
+SEPARATED = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
 TOGETHER = 0.05  # a smaller share of pairs that only siblings find right is taken for chance
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is thought of each usable pair."""
+    """The outcome for each usable pair."""
 
     score: np.ndarray  # (n,) 1 = surely right, 0 = surely wrong
-    suspect: np.ndarray  # (n,) bool
+    suspect: np.ndarray  # (n,) bool: flagged
     noise: float  # estimated share of wrong pairs
     interval: tuple[float, float]  # of the estimate, 95%
     evidence: np.ndarray  # (n,) log odds of right against wrong
@@ -60,7 +60,7 @@ class Verdict:
 
     @staticmethod
     def of_labels(labelled: LabelVerdict) -> Verdict:
-        """Labels alone were judged."""
+        """Only class labels were audited."""
         right = np.clip(labelled.score, 1e-9, 1 - 1e-9)
         evidence = np.log(right / (1 - right))
         spread = 1.96 * float(np.sqrt(labelled.noise * (1 - labelled.noise) / max(1, len(right))))
@@ -69,60 +69,58 @@ class Verdict:
         return Verdict(*state, evidence, {"label": -labelled.score}, ["labels alone"])
 
 
-def judge(found: Signals, *, siblings: bool = True) -> Verdict:
+def combine(signals: Signals, *, siblings: bool = True) -> Verdict:
     """Combine the signals; the truth is not among them."""
-    trust, siblings = np.ones(len(found["rows"])), siblings and has_siblings(found)
+    trust, siblings = np.ones(len(signals["rows"])), siblings and has_siblings(signals)
     for _ in range(PASSES):
-        real, wrong = anchored(found, trust)
-        alone, made_alone, together = _told_apart(real, wrong)
-        strays, made = alone, made_alone
+        real, wrong = anchored(signals, trust)
+        alone, made_alone, together = _fit_mixture(real, wrong)
+        stray, made = alone, made_alone
         if siblings:
             for to, end in ((real, ""), (wrong, "_wrong")):
-                to.update(sibling_columns(found, trust, end))
-            strays, made, _ = _told_apart(real, wrong)
-        strays, made, noise, seen = _with_training(found, strays, made)
-        asked = strays + _by_run(found, strays, alone, made_alone, noise, siblings=siblings)
-        moved = _moved_together(alone, made_alone, trust, together - noise) if siblings else 0.0
+                to.update(sibling_columns(signals, trust, end))
+            stray, made, _ = _fit_mixture(real, wrong)
+        stray, made, noise, seen = _with_training(signals, stray, made)
+        asked = stray + _run_evidence(signals, stray, alone, made_alone, noise, siblings=siblings)
+        moved = _share_moved_together(alone, made_alone, trust, together - noise) if siblings else 0.0
         bad = _wrong(asked, noise, alone, moved)
         trust = 1 - bad
-    columns = {name: -value for name, value in (real | run_columns(found)).items()} | histories(found)
+    columns = {name: -value for name, value in (real | run_losses(signals)).items()} | histories(signals)
     columns = {name: value for name, value in columns.items() if np.isfinite(value).any()}
-    interval = _interval(found, *((alone, made_alone, True) if moved else (strays, made, seen)))
-    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, _notes(found, moved))
+    interval = _interval(signals, *((alone, made_alone, True) if moved else (stray, made, seen)))
+    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, _notes(signals, moved))
 
 
-def _notes(found: Signals, moved: float) -> list[str]:
-    """What a reader should know of how the pairs were judged."""
+def _notes(signals: Signals, moved: float) -> list[str]:
+    """What a reader should know of how the verdict came about."""
     notes = [f"captions of one picture moved together: {moved:.1%} of the pairs"] if moved else []
-    trained = trained_here(found)
+    trained = trained_here(signals)
     if trained.any() and not trained.all():
-        notes.append(
-            f"the run was trained on {trained.sum()} of the {len(trained)} pairs and is heard about these alone"
-        )
+        notes.append(f"the run was trained on {trained.sum()} of the {len(trained)} pairs and is used for these alone")
     return notes
 
 
-def _told_apart(real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
+def _fit_mixture(real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
     """Evidence of the real pairs and of the manufactured ones, and the share of wrong pairs."""
     mixture = fit(_matrix(real), _matrix(wrong))
     return mixture.evidence(_matrix(real)), mixture.evidence(_matrix(wrong)), mixture.noise
 
 
-def _wrong(strays: np.ndarray, noise: float, alone: np.ndarray, moved: float) -> np.ndarray:
+def _wrong(stray: np.ndarray, noise: float, alone: np.ndarray, moved: float) -> np.ndarray:
     """(n,) probability of being wrong, as a stray caption or as one of a picture whose captions moved together."""
     right = max(1 - noise - moved, 1e-4)
-    odds = max(noise, 1e-4) * np.exp(-np.clip(strays, -50, 50)) + moved * np.exp(-np.clip(alone, -50, 50))
+    odds = max(noise, 1e-4) * np.exp(-np.clip(stray, -50, 50)) + moved * np.exp(-np.clip(alone, -50, 50))
     return odds / (odds + right)
 
 
-def _moved_together(alone: np.ndarray, made: np.ndarray, trust: np.ndarray, more: float) -> float:
+def _share_moved_together(alone: np.ndarray, made: np.ndarray, trust: np.ndarray, more: float) -> float:
     """The share of pairs that look wrong to the models while their siblings agree; 0 where it may be chance.
 
-    It takes models that can tell: right pairs and manufactured ones must hardly overlap without the siblings' help.
+    It takes models that are good enough: right pairs and manufactured ones must hardly overlap without the siblings.
     """
     trusted = np.quantile(np.repeat(alone, 1 + (trust > 0.5)), 0.5)
-    told = float((made < trusted).mean())
-    return float(more) if more > TOGETHER and told > TELLING else 0.0
+    separated = float((made < trusted).mean())
+    return float(more) if more > TOGETHER and separated > SEPARATED else 0.0
 
 
 def _evidence(wrong: np.ndarray) -> np.ndarray:
@@ -133,40 +131,40 @@ def _matrix(columns: Columns) -> np.ndarray:
     return np.stack(list(columns.values()), 1)
 
 
-def anchored(found: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
+def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     """Columns of the real pairs and of the manufactured ones, high = looks right."""
-    asked = [prefix for prefix in ("", "plain_") if f"{prefix}i2t" in found]
-    if "run_i2t" in found and not trained_here(found).any():
-        # Only a model that saw none of these pairs. One that learnt some by heart finds manufactured pairs far worse
+    asked = [prefix for prefix in ("", "plain_") if f"{prefix}i2t" in signals]
+    if "run_i2t" in signals and not trained_here(signals).any():
+        # Only a model that saw none of these pairs. One that memorised some finds manufactured pairs far worse
         # than wrong ones it was trained on, and than wrong ones of pictures it knows.
         asked.append("run_")
     sides: tuple[Columns, Columns] = ({}, {})
     for to, end in zip(sides, ("", "_wrong"), strict=True):
         for prefix in asked:
-            to[f"{prefix}loss"] = -(found[f"{prefix}i2t{end}"] + found[f"{prefix}t2i{end}"]) / 2
-            to[f"{prefix}z_i2t"] = found[f"{prefix}i2t_z{end}"]
-            to[f"{prefix}z_t2i"] = found[f"{prefix}t2i_z{end}"]
-            ranks = [np.log(found[f"{prefix}{way}_rank{end}"] + 1e-3) for way in ("i2t", "t2i")]
+            to[f"{prefix}loss"] = -(signals[f"{prefix}i2t{end}"] + signals[f"{prefix}t2i{end}"]) / 2
+            to[f"{prefix}z_i2t"] = signals[f"{prefix}i2t_z{end}"]
+            to[f"{prefix}z_t2i"] = signals[f"{prefix}t2i_z{end}"]
+            ranks = [np.log(signals[f"{prefix}{way}_rank{end}"] + 1e-3) for way in ("i2t", "t2i")]
             to[f"{prefix}rank"] = -(ranks[0] + ranks[1]) / 2
         for prefix in (*asked, "free_"):
             for kind in ("text", "photo"):
-                if f"{prefix}{kind}" in found:
-                    to[f"{prefix}{kind}"] = weighed(found, f"{prefix}{kind}{end}", trust)
+                if f"{prefix}{kind}" in signals:
+                    to[f"{prefix}{kind}"] = trusted_mean(signals, f"{prefix}{kind}{end}", trust)
     return sides
 
 
 def _with_training(
-    found: Signals, evidence: np.ndarray, made: np.ndarray
+    signals: Signals, evidence: np.ndarray, made: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """Join the losses of training, whose value for wrong pairs the decoys show; decoys themselves do without.
 
-    The epochs enter in a few spans: whether early or late ones tell more is learned as well. Which pairs have losses
-    of their own is the last thing given back.
+    The epochs enter in a few spans: whether early or late ones are more informative is learned as well. Which pairs
+    have losses of their own is the last thing given back.
     """
-    decoy = found["decoy"]
-    if "history" not in found or not decoy.any():
+    decoy = signals["decoy"]
+    if "history" not in signals or not decoy.any():
         return evidence, made, share_of_wrong(evidence, made), np.ones(len(evidence), dtype=bool)
-    losses = spans(found["history"])
+    losses = spans(signals["history"])
     seen = np.isfinite(losses).all(1) & ~decoy
     x = np.column_stack([evidence[seen], -losses[seen]])
     y = np.column_stack([made[decoy], -losses[decoy]])
@@ -183,62 +181,62 @@ def spans(history: np.ndarray) -> np.ndarray:
     return np.stack([part.mean(0) for part in parts if len(part)], 1)
 
 
-def histories(found: Signals) -> Columns:
+def histories(signals: Signals) -> Columns:
     """Training losses of each pair, high = suspicious; nan for decoys, which were trained wrong on purpose."""
-    if "history" not in found:
+    if "history" not in signals:
         return {}
-    return {"training": np.where(found["decoy"], np.nan, early(found["history"]))}
+    return {"training": np.where(signals["decoy"], np.nan, early_loss(signals["history"]))}
 
 
-def _by_run(
-    found: Signals, strays: np.ndarray, alone: np.ndarray, made_alone: np.ndarray, noise: float, *, siblings: bool
+def _run_evidence(
+    signals: Signals, stray: np.ndarray, alone: np.ndarray, made_alone: np.ndarray, noise: float, *, siblings: bool
 ) -> np.ndarray:
-    """What a run adds that was trained on these very pairs."""
-    if "run_measured" not in found:
-        return by_memory(found, strays, noise)
-    models, made, _, _ = _with_training(found, alone, made_alone)
-    measured = by_measures(found, models, made, noise)
-    more = measured - models  # siblings say the same with a run or without
-    return more if siblings else more + by_result(found, measured, noise)
+    """The evidence of a run that was trained on these very pairs."""
+    if "run_measured" not in signals:
+        return loss_evidence(signals, stray, noise)
+    models, made, _, _ = _with_training(signals, alone, made_alone)
+    measured = with_measured_losses(signals, models, made, noise)
+    more = measured - models  # siblings count the same with a run or without
+    return more if siblings else more + final_loss_evidence(signals, measured, noise)
 
 
-def has_siblings(found: Signals) -> bool:
+def has_siblings(signals: Signals) -> bool:
     """Whether some picture has a second caption."""
-    return bool((found["free_sibling_rows"] >= 0).any())
+    return bool((signals["free_sibling_rows"] >= 0).any())
 
 
-def sibling_columns(found: Signals, trust: np.ndarray, end: str) -> Columns:
+def sibling_columns(signals: Signals, trust: np.ndarray, end: str) -> Columns:
     """How well each caption (or its wrong one) agrees with the other captions of the picture."""
     out: Columns = {}
     for prefix in ("", "free_"):
         name = f"{prefix}sibling"
-        if name in found:
-            out[name] = weighed(found, f"{name}{end}", trust)
-            out[f"{name}_best"] = best(found, f"{name}{end}", trust)
+        if name in signals:
+            out[name] = trusted_mean(signals, f"{name}{end}", trust)
+            out[f"{name}_best"] = trusted_max(signals, f"{name}{end}", trust)
     return out
 
 
-def weighed(found: Signals, name: str, trust: np.ndarray) -> np.ndarray:
-    """The mean of a list's values, each counted as far as its row is trusted; 0 where nobody speaks."""
-    value, rows = found[name].astype(np.float64), found[f"{name}_rows"]
+def trusted_mean(signals: Signals, name: str, trust: np.ndarray) -> np.ndarray:
+    """The mean of a list's values, each counted as far as its row is trusted; 0 where the list is empty."""
+    value, rows = signals[name].astype(np.float64), signals[f"{name}_rows"]
     weight = np.where(np.isfinite(value), trust[rows] + 1e-3, 0.0)
     total = weight.sum(1)
     return np.divide((weight * np.nan_to_num(value)).sum(1), total, out=np.zeros(len(value)), where=total > 0)
 
 
-def best(found: Signals, name: str, trust: np.ndarray) -> np.ndarray:
-    """The largest value of a list, each discounted as far as its row is distrusted; 0 where nobody speaks."""
-    value, rows = found[name].astype(np.float64), found[f"{name}_rows"]
+def trusted_max(signals: Signals, name: str, trust: np.ndarray) -> np.ndarray:
+    """The largest value of a list, each discounted as far as its row is distrusted; 0 where the list is empty."""
+    value, rows = signals[name].astype(np.float64), signals[f"{name}_rows"]
     return np.where(np.isfinite(value), value * trust[rows], 0.0).max(1, initial=0.0)
 
 
 def _interval(
-    found: Signals, evidence: np.ndarray, made: np.ndarray, seen: np.ndarray | bool, *, draws: int = 50
+    signals: Signals, evidence: np.ndarray, made: np.ndarray, seen: np.ndarray | bool, *, draws: int = 50
 ) -> tuple[float, float]:
     """The share of wrong pairs, estimated again from pictures drawn with replacement: 95% of the estimates."""
     rng = np.random.default_rng(0)
     rows = np.flatnonzero(np.broadcast_to(seen, len(evidence)))
-    pictures, place = np.unique(found["picture"][rows], return_inverse=True)
+    pictures, place = np.unique(signals["picture"][rows], return_inverse=True)
     parts = np.split(rows[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
     shares = []
     for _ in range(draws):

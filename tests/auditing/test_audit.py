@@ -16,12 +16,12 @@ from sklearn.metrics import roc_auc_score
 from tiny import Arrays, tiny_pairs
 
 from matchlight.auditing import mixture, neighbours
-from matchlight.auditing.better_partners import alternatives
-from matchlight.auditing.folds import divide, look_alikes
-from matchlight.auditing.gallery import _answers, gallery_of
-from matchlight.auditing.run_signals import by_memory, early, run_columns, trained_here
+from matchlight.auditing.better_partners import better_partners
+from matchlight.auditing.folds import divide, near_duplicate_groups
+from matchlight.auditing.gallery import _measures, gallery_of
+from matchlight.auditing.run_signals import early_loss, loss_evidence, run_losses, trained_here
 from matchlight.auditing.signals import Options, fold_count
-from matchlight.auditing.verdict import best, judge, weighed
+from matchlight.auditing.verdict import combine, trusted_max, trusted_mean
 from matchlight.core import IMAGE, BadInput
 from matchlight.pairs import Pairs
 from matchlight.training.judging import Strangers, steps_to_another
@@ -30,7 +30,7 @@ from matchlight.training.judging import Strangers, steps_to_another
 
 
 def folds_of(pairs: Pairs, **named: int):
-    return divide(pairs, pairs.rows("train"), look_alikes(pairs), **named)
+    return divide(pairs, pairs.rows("train"), near_duplicate_groups(pairs), **named)
 
 
 @settings(deadline=None, max_examples=20)
@@ -82,7 +82,7 @@ def test_too_few_pictures_are_one_clear_line():
 
 def test_the_loss_of_a_pair_on_a_hand_worked_case():
     own, scores = torch.tensor([0.10]), torch.tensor([[0.05, 0.10, 0.20]])
-    loss, rank, z = _answers(own, scores, torch.tensor([[True, True, False]]))
+    loss, rank, z = _measures(own, scores, torch.tensor([[True, True, False]]))
     weights = np.exp(np.array([2.0, 1.0, 2.0]))  # own .10, rivals .05 and .10, each / .05; the third may not play
     assert loss.item() == pytest.approx(-np.log(weights[0] / weights.sum()), abs=1e-5)
     assert rank.item() == pytest.approx(1 / 2)  # one of two rivals scores as well
@@ -99,17 +99,17 @@ def test_a_gallery_holds_a_picture_once_and_prefers_the_fold():
 # ---- company ---------------------------------------------------------------------------------------------------------
 
 
-def four_corners() -> tuple[neighbours.Space, neighbours.Scene]:
+def four_corners() -> tuple[neighbours.Space, neighbours.AuditedRows]:
     """Four pictures with two captions each, everything along its own axis; picture 1 shows nearly what 0 shows."""
     axes = torch.eye(4)
     axes[1] = torch.tensor([0.8, 0.6, 0.0, 0.0])
-    scene = neighbours.Scene(np.repeat(np.arange(4), 2), np.arange(4), (np.arange(8) + 4) % 8)
+    scene = neighbours.AuditedRows(np.repeat(np.arange(4), 2), np.arange(4), (np.arange(8) + 4) % 8)
     return neighbours.Space(axes, axes.repeat_interleave(2, 0)), scene
 
 
 def test_neighbours_never_are_rows_of_the_pair_s_own_picture():
     space, scene = four_corners()
-    lists = neighbours.lists(space, scene, np.arange(8))
+    lists = neighbours.neighbour_signals(space, scene, np.arange(8))
     for kind in ("text", "photo"):
         rows = lists[f"{kind}_rows"]
         assert (scene.picture[rows][rows >= 0] != np.repeat(scene.picture, (rows >= 0).sum(1))).all()
@@ -117,7 +117,7 @@ def test_neighbours_never_are_rows_of_the_pair_s_own_picture():
 
 def test_likeness_to_a_neighbour_is_counted_beyond_what_is_usual():
     space, scene = four_corners()
-    lists = neighbours.lists(space, scene, np.arange(8))
+    lists = neighbours.neighbour_signals(space, scene, np.arange(8))
     mean = space.images.mean(0)
     first = lists["text"][0][lists["text_rows"][0] == 2][0]  # the neighbour of picture 1, at a cosine of .8
     assert first == pytest.approx(0.8 - float(space.images[0] @ mean), abs=1e-3)
@@ -137,7 +137,7 @@ def test_fewer_rows_than_neighbours_leave_gaps():
 
 def test_better_partners_leave_out_the_pair_s_own():
     space, scene = four_corners()
-    found = alternatives(space.images, space.texts, scene, np.arange(8))
+    found = better_partners(space.images, space.texts, scene, np.arange(8))
     assert found["other_picture"][0][0] == 1 and found["other_picture"][2][0] == 0
     assert (scene.picture[found["other_caption"][:, 0]] != scene.picture).all()
     own, rivals = 1 / 0.05, [0.8 / 0.05, 0.0, 0.0]
@@ -146,9 +146,9 @@ def test_better_partners_leave_out_the_pair_s_own():
 
 def test_the_word_of_a_distrusted_row_counts_little():
     found = {"x": np.array([[1.0, 0.0, np.nan]]), "x_rows": np.array([[0, 1, -1]])}
-    assert weighed(found, "x", np.array([1.0, 1.0]))[0] == pytest.approx(0.5)
-    assert weighed(found, "x", np.array([1.0, 0.0]))[0] > 0.99
-    assert best(found, "x", np.array([0.25, 1.0]))[0] == pytest.approx(0.25)
+    assert trusted_mean(found, "x", np.array([1.0, 1.0]))[0] == pytest.approx(0.5)
+    assert trusted_mean(found, "x", np.array([1.0, 0.0]))[0] > 0.99
+    assert trusted_max(found, "x", np.array([0.25, 1.0]))[0] == pytest.approx(0.25)
 
 
 # ---- the mixture -----------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_flagged_pairs_keep_the_expected_false_alarms_low():
 @pytest.mark.parametrize("noise", [0.1, 0.3, 0.6])
 def test_wrong_pairs_are_found_and_their_share_is_told(noise):
     found, bad = made_up(noise=noise)
-    verdict = judge(found)
+    verdict = combine(found)
     assert roc_auc_score(bad, -verdict.score) > 0.99
     assert verdict.noise == pytest.approx(bad.mean(), abs=0.06)
     assert verdict.interval[0] - 0.05 <= bad.mean() <= verdict.interval[1] + 0.05
@@ -219,20 +219,20 @@ def test_wrong_pairs_are_found_and_their_share_is_told(noise):
 
 def test_a_clean_set_is_left_alone():
     found, _ = made_up(noise=0.0)
-    verdict = judge(found)
+    verdict = combine(found)
     assert verdict.noise < 0.03 and verdict.suspect.mean() < 0.02
 
 
 def test_siblings_help_and_can_be_left_out():
     found, bad = made_up(noise=0.4, apart=0.3)
-    helped, without = judge(found), judge(found, siblings=False)
+    helped, without = combine(found), combine(found, siblings=False)
     assert 1 - roc_auc_score(bad, -helped.score) < 0.7 * (1 - roc_auc_score(bad, -without.score))
     assert "sibling" in helped.used and "sibling" not in without.used
 
 
 def test_captions_that_moved_together_are_found_though_they_agree_with_each_other():
     found, bad = made_up(noise=0.3, together=True, apart=4.0)
-    verdict = judge(found)
+    verdict = combine(found)
     assert roc_auc_score(bad, -verdict.score) > 0.97
     assert verdict.noise == pytest.approx(bad.mean(), abs=0.06)
     assert any("moved together" in note for note in verdict.notes)
@@ -240,14 +240,14 @@ def test_captions_that_moved_together_are_found_though_they_agree_with_each_othe
 
 def test_one_caption_a_picture_needs_no_siblings():
     found, bad = made_up(1200, 1, noise=0.3)
-    verdict = judge(found)
+    verdict = combine(found)
     assert roc_auc_score(bad, -verdict.score) > 0.98 and "sibling" not in verdict.used
 
 
 def test_the_verdict_never_reads_the_truth_and_scores_stay_between_0_and_1():
     found, _ = made_up()
     assert not any("truth" in name or "bad" in name for name in found)
-    score = judge(found).score
+    score = combine(found).score
     assert (score >= 0).all() and (score <= 1).all() and np.isfinite(score).all()
 
 
@@ -259,7 +259,7 @@ def test_a_run_s_history_alone_joins_the_neighbours():
     only["run_history"] = (np.where(bad, 5.0, 2.0) + rng.normal(size=(6, len(bad)))).astype(np.float16)
     del only["history"]
     without = {name: value for name, value in only.items() if name != "run_history"}
-    assert roc_auc_score(bad, -judge(only).score) > roc_auc_score(bad, -judge(without).score)
+    assert roc_auc_score(bad, -combine(only).score) > roc_auc_score(bad, -combine(without).score)
 
 
 def measured(bad: np.ndarray, *, apart: float = 5.0) -> dict[str, np.ndarray]:
@@ -273,7 +273,7 @@ def measured(bad: np.ndarray, *, apart: float = 5.0) -> dict[str, np.ndarray]:
 def test_a_run_that_measured_wrong_pairs_too_takes_nothing_away_and_adds_what_it_knows(siblings):
     found, bad = made_up(noise=0.3, apart=1.0)
     run = measured(bad, apart=3.0)
-    both, without = (roc_auc_score(bad, -judge(one, siblings=siblings).score) for one in (found | run, found))
+    both, without = (roc_auc_score(bad, -combine(one, siblings=siblings).score) for one in (found | run, found))
     assert both > max(without, roc_auc_score(bad, run["run_measured"])) - 1e-3
     assert siblings or both > without
 
@@ -282,25 +282,27 @@ def test_what_came_of_a_run_that_measured_is_heard_where_no_siblings_are():
     found, bad = made_up(noise=0.3, apart=1.0)
     run, rng = measured(bad, apart=2.0), np.random.default_rng(6)
     last = {f"run_{way}": 2 + 3.0 * bad + rng.normal(size=len(bad)) for way in ("i2t", "t2i")}
-    both, without = (roc_auc_score(bad, -judge(one, siblings=False).score) for one in (found | run | last, found | run))
+    both, without = (
+        roc_auc_score(bad, -combine(one, siblings=False).score) for one in (found | run | last, found | run)
+    )
     assert 1 - both < 0.8 * (1 - without)
-    np.testing.assert_array_equal(judge(found | run | last).score, judge(found | run).score)
+    np.testing.assert_array_equal(combine(found | run | last).score, combine(found | run).score)
 
 
 def test_pairs_that_a_run_did_not_measure_are_judged_as_without_it():
     found, bad = made_up(noise=0.3)
     run = measured(bad)
     run["run_measured"][::2] = np.nan
-    assert np.isfinite(judge(found | run).score).all()
+    assert np.isfinite(combine(found | run).score).all()
     run["run_measured"][:] = np.nan
-    np.testing.assert_array_equal(judge(found | run).score, judge(found).score)
+    np.testing.assert_array_equal(combine(found | run).score, combine(found).score)
 
 
 # ---- a run that was trained on some of the pairs ---------------------------------------------------------------------
 
 
 def remembered(bad: np.ndarray, trained: np.ndarray | bool) -> dict[str, np.ndarray]:
-    """Answers of a run that learnt its pairs by heart: wrong ones look nearly right, manufactured ones hopeless."""
+    """Signals of a run that memorised its pairs: wrong ones look nearly right, manufactured ones hopeless."""
     rng = np.random.default_rng(7)
     found = {"run_trained_here": np.asarray(trained)}
     for end, level in (("", np.where(bad & trained, 4.0, 5.0)), ("_wrong", np.full(len(bad), -5.0))):
@@ -316,28 +318,26 @@ def test_one_answer_for_all_pairs_reads_like_one_for_each():
     found, bad = made_up(noise=0.3)
     for trained in (True, False):
         one, each = remembered(bad, trained), remembered(bad, np.full(len(bad), trained))
-        np.testing.assert_array_equal(judge(found | one).score, judge(found | each).score)
-        assert judge(found | one).notes == []
+        np.testing.assert_array_equal(combine(found | one).score, combine(found | each).score)
+        assert combine(found | one).notes == []
 
 
 def test_a_run_that_knows_all_pairs_but_one_is_no_stranger():
     found, bad = made_up(noise=0.3, apart=1.5)
     trained = np.ones(len(bad), dtype=bool)
-    every, most = judge(found | remembered(bad, trained)), judge(found | remembered(bad, np.arange(len(bad)) > 0))
+    every, most = combine(found | remembered(bad, trained)), combine(found | remembered(bad, np.arange(len(bad)) > 0))
     assert most.noise == pytest.approx(every.noise, abs=0.01) and "run_z_i2t" not in most.used
     assert roc_auc_score(bad, -most.score) == pytest.approx(roc_auc_score(bad, -every.score), abs=0.01)
-    assert most.notes == [
-        f"the run was trained on {len(bad) - 1} of the {len(bad)} pairs and is heard about these alone"
-    ]
+    assert most.notes == [f"the run was trained on {len(bad) - 1} of the {len(bad)} pairs and is used for these alone"]
 
 
 def test_pairs_that_a_run_was_not_trained_on_do_without_it():
     found, bad = made_up(noise=0.3)
     trained = np.arange(len(bad)) % 2 == 0
-    more = by_memory(found | remembered(bad, trained), np.where(bad, -3.0, 3.0), 0.3)
+    more = loss_evidence(found | remembered(bad, trained), np.where(bad, -3.0, 3.0), 0.3)
     assert (more[~trained] == 0).all() and more[trained & bad].mean() < 0 < more[trained & ~bad].mean()
     strange = found | remembered(bad, False)
-    assert not run_columns(strange) and not trained_here(strange).any() and "run_z_i2t" in judge(strange).used
+    assert not run_losses(strange) and not trained_here(strange).any() and "run_z_i2t" in combine(strange).used
 
 
 def test_a_mean_over_the_epochs_that_know_a_pair_on_a_hand_worked_case():
@@ -345,7 +345,7 @@ def test_a_mean_over_the_epochs_that_know_a_pair_on_a_hand_worked_case():
     history[:, 0], history[[2, 4], 1] = [9, 9, 6, 4, 2], [7, 3]  # the first two epochs are left out
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        means = early(history)
+        means = early_loss(history)
     assert means[:2] == pytest.approx([4, 5]) and np.isnan(means[2])
 
 
@@ -354,11 +354,11 @@ def test_wrong_pairs_are_heard_though_a_run_left_them_out_for_some_epochs():
     rng = np.random.default_rng(5)
     history = np.where(bad, 5.0, 2.0) + rng.normal(size=(8, len(bad)))
     history[3:6, bad] = np.nan  # as NCR leaves out what it takes for wrong
-    with_gaps, without = judge(found | {"run_history": history}), judge(found)
+    with_gaps, without = combine(found | {"run_history": history}), combine(found)
     assert 1 - roc_auc_score(bad, -with_gaps.score) < 0.7 * (1 - roc_auc_score(bad, -without.score))
     history[:, ::3] = np.nan
     known = {"run_history": history} | remembered(bad, True)
-    more = by_memory(found | known, np.where(bad, -3.0, 3.0), 0.3)
+    more = loss_evidence(found | known, np.where(bad, -3.0, 3.0), 0.3)
     assert more[::3][bad[::3]].mean() < 0 < more[::3][~bad[::3]].mean()  # by what it answers, losses or no losses
 
 
@@ -366,7 +366,7 @@ def test_a_column_that_nobody_has_is_not_listed():
     found, bad = made_up(noise=0.3)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        used = judge(found | {"run_history": np.full((6, len(bad)), np.nan)}).used
+        used = combine(found | {"run_history": np.full((6, len(bad)), np.nan)}).used
     assert "run_training" not in used and "training" in used
 
 

@@ -1,4 +1,4 @@
-"""The closed-form witness of an audit: the joint directions, held against another derivation, and what it finds."""
+"""Canonical correlation in an audit: the joint directions, held against another derivation, and what it finds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from matchlight.auditing import canonical_correlation
-from matchlight.auditing.canonical_correlation import RIDGE, joined, reduced, witness
-from matchlight.auditing.neighbours import Scene
+from matchlight.auditing.canonical_correlation import (
+    RIDGE,
+    cross_validated_signals,
+    fit_canonical_correlation,
+    principal_components,
+)
+from matchlight.auditing.neighbours import AuditedRows
 
 
 def planted(count: int = 400, *, noise: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -38,7 +43,7 @@ def by_symmetric_roots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def scores(images: torch.Tensor, texts: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    joint = joined(images, texts, weight)
+    joint = fit_canonical_correlation(images, texts, weight)
     return joint.vectors(0, images) @ joint.vectors(1, texts).T
 
 
@@ -52,15 +57,18 @@ def test_a_pair_without_weight_might_as_well_not_be_there():
     images, texts, _ = planted(80)
     weight = torch.ones(80).double()
     weight[50:] = 0
-    joint, alone = joined(images, texts, weight), joined(images[:50], texts[:50], weight[:50])
+    joint, alone = (
+        fit_canonical_correlation(images, texts, weight),
+        fit_canonical_correlation(images[:50], texts[:50], weight[:50]),
+    )
     for side, x in enumerate((images, texts)):
         one, other = joint.vectors(side, x), alone.vectors(side, x)
         assert torch.allclose(one @ one.T, other @ other.T, atol=1e-5)
 
 
-def test_the_main_directions_keep_likeness():
+def test_the_principal_components_keep_likeness():
     x = torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
-    small = reduced(x, most=39)
+    small = principal_components(x, most=39)
     flat = (x - x.mean(0)).double()
     assert small.shape == (50, 39)
     assert np.corrcoef((small @ small.T).flatten(), (flat @ flat.T).flatten())[0, 1] > 0.99
@@ -71,7 +79,9 @@ def audited(noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
     count = len(bad)
     fold = np.arange(count) % 4
     wrong = (np.arange(count) + 4) % count  # of the same fold
-    return witness(images, texts, Scene(np.arange(count), np.arange(count), wrong), fold, seed=0), bad
+    return cross_validated_signals(
+        images, texts, AuditedRows(np.arange(count), np.arange(count), wrong), fold, seed=0
+    ), bad
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.5])

@@ -16,8 +16,14 @@ from torch.testing import assert_close
 
 import matchlight as ml
 from matchlight.auditing import cca_inputs, signals
-from matchlight.auditing.cca_inputs import balanced, caption_parts, main_directions, picture_kinds, picture_names
-from matchlight.auditing.item_vectors import word_vectors
+from matchlight.auditing.cca_inputs import (
+    balanced,
+    caption_features,
+    picture_kinds,
+    picture_names,
+    principal_components,
+)
+from matchlight.auditing.item_vectors import tfidf_vectors
 from matchlight.auditing.signals import Options, gather
 from matchlight.core import BadInput
 from matchlight.inputs.backbones import lite_weights
@@ -66,7 +72,7 @@ def test_a_balanced_part_is_centred_and_of_length_one_on_average():
 def test_meaning_and_words_stand_side_by_side_and_words_count_less():
     captions = [f"a {one} near {other}" for one in WORDS for other in WORDS]
     meaning = 7 * torch.randn(len(captions), 5, generator=torch.Generator().manual_seed(0))
-    both, words = caption_parts(captions, meaning), caption_parts(captions, None)
+    both, words = caption_features(captions, meaning), caption_features(captions, None)
     assert_close(both[:, :5], balanced(meaning))
     assert_close(both[:, 5:], 0.6 * words)
     lengths = [float(part.square().sum(1).mean()) for part in (both[:, :5], both[:, 5:])]
@@ -75,22 +81,22 @@ def test_meaning_and_words_stand_side_by_side_and_words_count_less():
 
 def test_a_large_set_leaves_rare_words_out_and_a_small_one_keeps_them():
     said = [f"word{i} word{i + 1}" for i in range(40)] * 3 + ["once"]
-    assert not word_vectors(said, dim=20, rare=3)[-1].any() and word_vectors(said, dim=20, rare=1).shape == (121, 20)
+    assert not tfidf_vectors(said, dim=20, rare=3)[-1].any() and tfidf_vectors(said, dim=20, rare=1).shape == (121, 20)
     few = ["a cat", "a dog", "an owl"]
-    assert_close(word_vectors(few, dim=300, rare=3, common=1.0), word_vectors(few, dim=300, common=1.0))
-    assert word_vectors(few, dim=300, rare=3, common=1.0).norm(dim=1).allclose(torch.ones(3))
+    assert_close(tfidf_vectors(few, dim=300, rare=3, common=1.0), tfidf_vectors(few, dim=300, common=1.0))
+    assert tfidf_vectors(few, dim=300, rare=3, common=1.0).norm(dim=1).allclose(torch.ones(3))
 
 
-def test_main_directions_are_those_of_a_plain_decomposition(monkeypatch):
+def test_principal_components_are_those_of_a_plain_decomposition(monkeypatch):
     monkeypatch.setattr(cca_inputs, "BLOCK", 13)  # several blocks, the last one short
     x = torch.randn(60, 40, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.1, 3, 40) + 5
     flat = (x - x.mean(0)).double().numpy()
     u, s, _ = np.linalg.svd(flat, full_matrices=False)
     expected = u[:, :8] * s[:8]
-    found = main_directions(x, most=8)
+    found = principal_components(x, most=8)
     assert found.shape == (60, 8) and found.dtype == torch.float32
     assert np.allclose(found.numpy() @ found.numpy().T, expected @ expected.T, atol=1e-3)  # directions have no sign
-    assert_close(main_directions(x, most=40), torch.from_numpy(flat).float())
+    assert_close(principal_components(x, most=40), torch.from_numpy(flat).float())
 
 
 # ---- names ----
@@ -177,7 +183,7 @@ def test_a_folder_remembers_which_pictures_were_compared(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(signals, "witness", killed)
+        patch.setattr(signals, "cross_validated_signals", killed)
         ml.audit(None, pairs, folder, pictures="own", **FAST)
     with pytest.raises(BadInput, match=r"holds another audit \(pictures differ\)"):
         ml.audit(None, pairs, folder, pictures="auto", **FAST)

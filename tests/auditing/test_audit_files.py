@@ -29,7 +29,7 @@ from matchlight.auditing.reasons import (
 )
 from matchlight.auditing.report import safe_json, write_report
 from matchlight.auditing.truth_check import against_truth
-from matchlight.auditing.verdict import judge
+from matchlight.auditing.verdict import combine
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.cells import plain_cell, safe_cell
@@ -111,7 +111,7 @@ def test_unreadable_pairs_are_listed_among_the_others_and_are_suspects():
     pairs = named(62, 2)
     found["rows"], found["lost"] = np.setdiff1d(np.arange(124), [0, 1, 62, 63]), np.array([0, 1, 62, 63])
     found["group"], found["picture"] = np.arange(62), pairs.picture[found["rows"]]
-    out = conclude(pairs, found, judge(found))
+    out = conclude(pairs, found, combine(found))
     assert len(out) == 124 and out.row.tolist() == list(range(124))
     assert (out.reason[[0, 1, 62, 63]] == UNREADABLE).all() and out.suspect[[0, 1, 62, 63]].all()
     assert (out.score[[0, 1, 62, 63]] == 0).all()
@@ -127,7 +127,7 @@ def test_a_caption_moves_only_to_a_picture_that_is_likelier_than_all_others(audi
 
 def test_better_partners_are_proposed_only_where_models_are_sure():
     found, _ = made_up(300, 2, noise=0.3)
-    out = conclude(named(300, 2), found, judge(found))
+    out = conclude(named(300, 2), found, combine(found))
     assert (out.picture[out.suspect] >= 0).all()  # a share of .6, sixty times the own one
     assert (out.picture[~out.suspect] == -1).all()
     assert (out.caption == -1).all()  # a share of .1 is no support

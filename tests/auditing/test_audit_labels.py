@@ -11,8 +11,8 @@ from tiny import Arrays
 
 from matchlight import audit
 from matchlight.auditing import _measured, label_errors
-from matchlight.auditing.label_errors import LabelVerdict, _judge, can_judge, judge_labels
-from matchlight.auditing.reasons import AboutLabels, Findings, add_labels, conclude_labels
+from matchlight.auditing.label_errors import LabelVerdict, _estimate, find_label_errors, has_single_labels
+from matchlight.auditing.reasons import Findings, LabelFindings, add_labels, conclude_labels
 from matchlight.core import BadInput
 from matchlight.data.findings import read_findings
 from matchlight.data.noise import Truth, flip_labels
@@ -66,7 +66,7 @@ def test_wrong_labels_are_found_with_their_likely_class(both):
     clean = classes_of()
     pairs, bad = flipped(clean, 0.2, both=both)
     rows = np.arange(len(pairs))
-    verdict = judge_labels(pairs, rows, pairs.features.array, pairs.text_features)
+    verdict = find_label_errors(pairs, rows, pairs.features.array, pairs.text_features)
     assert roc_auc_score(bad, -verdict.score) > 0.97
     assert bad[verdict.suspect].mean() > 0.9 and verdict.suspect[bad].mean() > 0.85
     assert (verdict.likely == clean.labels.text.argmax(1))[bad].mean() > 0.9
@@ -74,7 +74,7 @@ def test_wrong_labels_are_found_with_their_likely_class(both):
 
 def test_right_labels_are_left_alone():
     pairs = classes_of()
-    verdict = judge_labels(pairs, np.arange(len(pairs)), pairs.features.array, pairs.text_features)
+    verdict = find_label_errors(pairs, np.arange(len(pairs)), pairs.features.array, pairs.text_features)
     assert verdict.suspect.mean() < 0.02 and verdict.noise < 0.05
 
 
@@ -83,16 +83,16 @@ def test_a_label_written_on_both_sides_counts_once():
     x = {"image": rng.normal(size=(60, 2)), "text": rng.normal(size=(60, 2))}  # says nothing about the classes
     same = rng.integers(2, size=60)
     fold = np.arange(60) % 3
-    once = _judge(x, {"image": same, "text": same}, fold, 2)
+    once = _estimate(x, {"image": same, "text": same}, fold, 2)
     assert once.image == pytest.approx(once.text)
 
 
 def test_labels_need_one_class_an_item():
     pairs = classes_of(30)
     many = replace(pairs, labels=Labels(pairs.labels.names, np.ones((30, 4), dtype=bool), pairs.labels.text))
-    assert not can_judge(many)
+    assert not has_single_labels(many)
     with pytest.raises(BadInput, match="exactly one class"):
-        judge_labels(many, np.arange(30), np.zeros((30, 2)), np.zeros((30, 2)))
+        find_label_errors(many, np.arange(30), np.zeros((30, 2)), np.zeros((30, 2)))
 
 
 def test_an_audit_of_vectors_and_labels_writes_the_label_columns(tmp_path):
@@ -168,7 +168,7 @@ def test_a_class_that_is_suspect_is_not_offered_in_its_own_place(monkeypatch):
     rng = np.random.default_rng(0)
     x = {side: rng.normal(size=(60, 2)) for side in ("image", "text")}
     given = {side: rng.integers(3, size=60) for side in x}
-    verdict = _judge(x, given, np.arange(60) % 4, 3)
+    verdict = _estimate(x, given, np.arange(60) % 4, 3)
     for side in given:
         assert (verdict.likely != given[side]).all()
     assert (verdict.side == "both").all()
@@ -177,7 +177,7 @@ def test_a_class_that_is_suspect_is_not_offered_in_its_own_place(monkeypatch):
 def told(side: str, image: str, text: str) -> str:
     label = text if side == "text" else image
     parts = (np.array([one], dtype=object) for one in (label, "fog", side, image, text))
-    return AboutLabels(*parts, np.zeros(1)).told(0)
+    return LabelFindings(*parts, np.zeros(1)).sentence(0)
 
 
 def test_the_report_says_which_label_to_change():

@@ -1,4 +1,4 @@
-"""A whole audit on a tiny data set: quick models, resuming, runs as witnesses, the command line."""
+"""A whole audit on a tiny data set: quick models, resuming, runs as signals, the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiny import tiny_pairs
 import matchlight as ml
 from matchlight.auditing import quick_models, signals
 from matchlight.auditing.signals import Options, gather
-from matchlight.auditing.verdict import judge
+from matchlight.auditing.verdict import combine
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
@@ -74,7 +74,7 @@ def test_a_pair_is_judged_by_a_model_that_never_saw_its_picture(clean):
     folds = signals.divide(clean, clean.rows("train"), np.arange(120), count=3)
     inputs = signals.prepare(clean, View("given"), device=signals.pick_device("cpu"))
     for k in range(3):
-        part = quick_models._without(inputs, folds, k)
+        part = quick_models._without_fold(inputs, folds, k)
         trained = part.table.rows("train")
         assert not np.isin(clean.picture[trained], clean.picture[folds.rows[folds.fold == k]]).any()
         moved = [row for row in trained if part.table.captions[row] != inputs.table.captions[row]]
@@ -89,13 +89,13 @@ def test_another_split_learns_from_the_training_pairs_but_not_from_copies_of_wha
     inputs = signals.prepare(signals._pool(pairs, "test"), View("given"), device=signals.pick_device("cpu"))
     k = int(folds.fold[pairs.picture[folds.rows] == 50][0])
     trained = [
-        set(pairs.picture[quick_models._without(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)
+        set(pairs.picture[quick_models._without_fold(inputs, folds, part).table.rows("train")]) for part in (k, 1 - k)
     ]
     assert 0 not in trained[0] and 0 in trained[1]
     assert set(range(1, 30)) <= trained[0] and not set(range(30, 45)) & trained[0]  # val is neither judged nor learned
 
 
-def test_a_cpu_reads_pictures_through_their_main_directions_without_losing_who_is_alike():
+def test_a_cpu_reads_pictures_through_their_principal_components_without_losing_who_is_alike():
     pairs = tiny_pairs(30, 1, dim=600, held=0)
     inputs = signals.prepare(pairs, View("given"), device=signals.pick_device("cpu"))
     lean = quick_models.condensed(inputs, seed=0)
@@ -108,7 +108,7 @@ def test_a_cpu_reads_pictures_through_their_main_directions_without_losing_who_i
 def test_on_unbroken_pairs_manufactured_ones_lose_more_and_next_to_nothing_is_flagged(clean, tmp_path):
     found = gather(None, clean, tmp_path / "audit", Options(**OPTIONS))
     assert found["i2t_wrong"].mean() > found["i2t"].mean() + 0.2
-    verdict = judge(found)
+    verdict = combine(found)
     assert verdict.noise < 0.05 and verdict.suspect.mean() < 0.05
 
 
@@ -117,7 +117,7 @@ def test_where_every_caption_is_shuffled_most_pairs_are_thought_wrong(clean, tmp
     found = gather(
         None, shuffled, tmp_path / "audit", Options(folds=2, overrides={**TINY, "epochs": 3}, captions="words")
     )
-    assert judge(found).noise > 0.8
+    assert combine(found).noise > 0.8
 
 
 def test_two_seeds_agree_about_who_is_suspicious(audited, broken, tmp_path):
@@ -197,7 +197,7 @@ def test_a_folder_with_other_things_in_it_is_refused(clean, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-# ---- runs as witnesses -----------------------------------------------------------------------------------------------
+# ---- runs as signals -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_run_of_other_data_answers_as_a_stranger(run, clean, tmp_path):
     other = replace(clean, names=[f"other-{name}" for name in clean.names])
     found = gather(run, other, tmp_path / "audit", Options(**ALONE))
     assert not found["run_trained_here"].any() and "run_history" not in found
-    assert {"run_loss", "run_z_i2t"} <= set(judge(found).used)
+    assert {"run_loss", "run_z_i2t"} <= set(combine(found).used)
 
 
 def test_a_run_knows_its_pairs_though_one_caption_has_changed_since(run, broken, tmp_path):
@@ -229,7 +229,7 @@ def test_a_run_knows_its_pairs_though_one_caption_has_changed_since(run, broken,
     found = gather(run, changed, tmp_path / "audit", Options(**ALONE))
     assert found["run_trained_here"].tolist() == [True] * (len(pairs) - 1) + [False]
     assert "run_history" not in found  # kept by row of another table
-    verdict = judge(found)
+    verdict = combine(found)
     assert "run_loss" in verdict.used and "run_z_i2t" not in verdict.used
     bad = ~truth.clean(found["rows"])
     assert roc_auc_score(bad, -verdict.score) > 0.9 and verdict.noise > 0.1
@@ -245,7 +245,7 @@ def test_a_run_answers_as_a_stranger_about_a_split_it_was_not_trained_on(tmp_pat
     assert {"run_loss", "run_z_i2t"} <= set(found.summary["signals"]) and not found.summary["notes"]
     assert "run_training" not in found.summary["signals"]
     assert {"run_loss", "run_training"} <= set(every.summary["signals"])
-    assert every.summary["notes"] == ["the run was trained on 80 of the 160 pairs and is heard about these alone"]
+    assert every.summary["notes"] == ["the run was trained on 80 of the 160 pairs and is used for these alone"]
 
 
 def test_an_audit_knows_which_run_it_heard(run, broken, tmp_path):
@@ -272,7 +272,7 @@ def test_what_a_run_measured_while_it_trained_is_read_and_used(broken, tmp_path)
     np.testing.assert_allclose(found["run_measured"], (kept["loss_A"] + kept["loss_B"])[found["rows"]] / 2)
     np.testing.assert_allclose(found["run_measured_wrong"], (kept["null_A"] + kept["null_B"])[found["rows"]] / 2)
     alone = {name: value for name, value in found.items() if "measured" not in name}
-    assert not np.array_equal(judge(found).score, judge(alone).score)
+    assert not np.array_equal(combine(found).score, combine(alone).score)
     for name in ("evidence.npy", "seen.npy"):
         kept_whole = (tmp_path / "run" / name).read_bytes()
         (tmp_path / "run" / name).write_bytes(kept_whole[:-1])
@@ -340,11 +340,9 @@ def test_several_models_are_averaged_and_their_lists_stand_side_by_side(audited)
     _, found = audited
     twice = {"own": found["own"], "history": found["history"], "text": found["text"]}
     other = {"own": found["own"] + 2, "history": found["history"], "text": found["text"]}
-    joined = signals.merged([twice, other])
-    assert np.allclose(joined["own"], found["own"] + 1, atol=1e-5)
-    assert (
-        joined["text"].shape == (240, 2 * found["text"].shape[1]) and joined["history"].shape == found["history"].shape
-    )
+    both = signals.merged([twice, other])
+    assert np.allclose(both["own"], found["own"] + 1, atol=1e-5)
+    assert both["text"].shape == (240, 2 * found["text"].shape[1]) and both["history"].shape == found["history"].shape
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
