@@ -2,23 +2,35 @@
 
     app = create("indexes/one", audit="audits/one")      # any ASGI server can run it; `matchlight serve` does
 
-In the order a request passes: server.py (uvicorn, its time limits), rules.py and guards.py (who may ask, how much, with
-which headers), app.py (the routes put together), pages.py, searching.py, reviewing.py and overview.py (the routes),
-narrow.py (searching a part), uploads.py (pictures from strangers), originals.py (pictures in full), work.py (how many
-at once), holder.py (the index in use, exchanged without dropping a request), queue.py and review.py (an audit and the
-decisions about it), card.py (figures with intervals), metrics.py (what went on). answers.py holds the shapes of
-answers, site.py what routes share; page/ is what a browser loads.
+Files in the order a request passes:
+
+    server.py           uvicorn and its time limits
+    rules.py guards.py  who may ask, how much, with which headers
+    app.py              the routes put together
+    site.py             what the routes share
+    search_routes.py    search, pictures, explanations, neighbours
+    search_filter.py    searching a part of the collection
+    uploads.py          pictures that clients send
+    originals.py        pictures in full
+    review_routes.py    the review of an audit: its queue (review_queue.py) and decisions (review_journal.py)
+    overview_routes.py  health, counters (counters.py), the model card (model_card.py), the map
+    page_routes.py      the files in page/, which a browser loads
+    thread_pool.py      how many requests the model works on at once
+    live_index.py       the index in use, exchanged without dropping a request
+    schemas.py          the shapes of requests and answers, from which the OpenAPI description is made
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from matchlight.core import BadInput
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from matchlight.serve.app import CreateOptions
 
 __all__ = ["create", "require"]
 
@@ -33,7 +45,7 @@ def require() -> None:
         raise BadInput(f"serving needs {missing.name}; pip install 'matchlight[serve]' brings it") from None
 
 
-def create(index_path: str | Path, **options: Any) -> FastAPI:
+def create(index_path: str | Path, **options: Unpack[CreateOptions]) -> FastAPI:
     """The application for an index folder; `options` are those of `matchlight.serve.app.create`."""
     require()
     from matchlight.serve import app

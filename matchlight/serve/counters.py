@@ -12,12 +12,12 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 
 
-class Metrics:
+class Counters:
     """Requests by route and status, how long they took, how many are under way."""
 
     def __init__(self) -> None:
         self.began = time.time()
-        self.flying = 0
+        self.in_flight = 0
         self.reloads: Counter[str] = Counter(done=0, failed=0)
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str, int]] = Counter()
@@ -41,7 +41,7 @@ class Metrics:
 
     def text(self, **gauges: float) -> str:
         """Prometheus' text format."""
-        now = {"uptime_seconds": time.time() - self.began, "requests_in_flight": self.flying, **gauges}
+        now = {"uptime_seconds": time.time() - self.began, "requests_in_flight": self.in_flight, **gauges}
         with self._lock:
             lines = [f"# TYPE matchlight_{name} gauge\nmatchlight_{name} {value:g}" for name, value in now.items()]
             lines.append("# TYPE matchlight_reloads_total counter")

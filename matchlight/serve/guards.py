@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from matchlight.serve.counters import Metrics
+from matchlight.serve.counters import Counters
 from matchlight.serve.rules import Limits, Rules
 
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -51,8 +51,8 @@ class Refusal:
 class Guard:
     """The rules around an application."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, metrics: Metrics):
-        self.app, self.rules, self.metrics = app, rules, metrics
+    def __init__(self, app: ASGIApp, rules: Rules, counters: Counters):
+        self.app, self.rules, self.counters = app, rules, counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request: refused here, or passed on; its answer gets our headers and is counted."""
@@ -68,17 +68,17 @@ class Guard:
                 message = {**message, "headers": _with_ours(message.get("headers", []), scope["path"])}
             await send(message)
 
-        self.metrics.flying += 1
+        self.counters.in_flight += 1
         try:
             await self._pass(scope, receive, answer)
         finally:
-            self.metrics.flying -= 1
-            self.metrics.count(scope, status[0], time.perf_counter() - began)
+            self.counters.in_flight -= 1
+            self.counters.count(scope, status[0], time.perf_counter() - began)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         most = self._most(scope)
-        refusal = self._stranger(scope, headers) or _too_large(headers, most)
+        refusal = self._foreign(scope, headers) or _too_large(headers, most)
         if refusal:
             await _drain(headers, receive, self.rules.limits)
             await _refuse(send, refusal)
@@ -91,7 +91,7 @@ class Guard:
         limits = self.rules.limits
         return limits.upload_bytes + limits.body_bytes if scope["path"] == "/api/search/image" else limits.body_bytes
 
-    def _stranger(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
+    def _foreign(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
         host = headers.get("host", "")
         if [name for name, _ in scope["headers"]].count(b"host") != 1 or not self.rules.knows(host):
             return Refusal(421, "this server does not go by that name; start it with --allow-host NAME if it should")

@@ -10,36 +10,58 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matchlight.console import say
-from matchlight.serve.counters import Metrics
+from matchlight.serve.counters import Counters
+
+if TYPE_CHECKING:
+    from matchlight.indexing import Index
+    from matchlight.serve.schemas import Map
 
 SWITCH = "CURRENT"
 
 
 @dataclass
-class Held:
-    """One loaded index, who uses it, and what was worked out about it."""
+class LoadedIndex:
+    """One loaded index, how many use it, and what was computed about it once."""
 
-    index: Any
+    index: Index
     number: int  # grows with every reload; pictures are cached by it
     users: int = 0
     retired: bool = False
-    about: dict[str, Any] = field(default_factory=dict)
+    filters: dict[str, dict[str, int]] | None = None  # what it can be filtered by, and how many pictures each leaves
+    map: Map | None = None
+
+    @cached_property
+    def ids_by_name(self) -> dict[str, int]:
+        """Picture name -> id."""
+        return {str(self.index.item(id)["name"]): id for id in self.index.ids.tolist()}
+
+    @cached_property
+    def captions_by_row(self) -> dict[int, tuple[int, str]]:
+        """Row -> (picture, caption) of every caption in the index."""
+        items = ((id, captions_of(self.index.item(id))) for id in self.ids_by_name.values())
+        return {row: (id, text) for id, captions in items for row, text in captions}
 
 
-class Holder:
+def captions_of(item: dict[str, Any]) -> list[tuple[int, str]]:
+    """(row, caption) of an item of the index."""
+    return [(int(one["row"]), str(one["caption"])) for one in item["captions"]]
+
+
+class LiveIndex:
     """Gives the index to whoever asks, and exchanges it."""
 
-    def __init__(self, path: Path, load: Callable[[Path], Any], metrics: Metrics):
-        self.path, self.load, self.metrics = path, load, metrics
+    def __init__(self, path: Path, load: Callable[[Path], Index], counters: Counters):
+        self.path, self.load, self.counters = path, load, counters
         self.problem: str | None = None
         self._lock = threading.Lock()
         self._stamp = self.stamp()
-        self._now = Held(load(path), 1)
+        self._now = LoadedIndex(load(path), 1)
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes when the index does."""
@@ -50,19 +72,19 @@ class Holder:
         return about.st_mtime_ns, about.st_ino, about.st_size
 
     @contextmanager
-    def use(self) -> Iterator[Held]:
+    def use(self) -> Iterator[LoadedIndex]:
         """The index of this moment, kept open until the block ends."""
         with self._lock:
-            held = self._now
-            held.users += 1
+            loaded = self._now
+            loaded.users += 1
         try:
-            yield held
+            yield loaded
         finally:
             with self._lock:
-                held.users -= 1
-                over = held.retired and not held.users
+                loaded.users -= 1
+                over = loaded.retired and not loaded.users
             if over:
-                _close(held.index)
+                loaded.index.close()
 
     def reload(self) -> bool:
         """Exchange the index if its folder has a new one; True if it did."""
@@ -73,17 +95,17 @@ class Holder:
             index = self.load(self.path)
         except Exception as problem:  # whatever is wrong with the new one, the old one goes on
             self._stamp, self.problem = stamp, str(problem)
-            self.metrics.reloads["failed"] += 1
+            self.counters.reloads["failed"] += 1
             say(f"{self.path}: the new index cannot be used, the old one stays: {problem}")
             return False
         with self._lock:
-            old, self._now = self._now, Held(index, self._now.number + 1)
+            old, self._now = self._now, LoadedIndex(index, self._now.number + 1)
             old.retired, over = True, not old.users
             self._stamp, self.problem = stamp, None
-        self.metrics.reloads["done"] += 1
+        self.counters.reloads["done"] += 1
         say(f"{self.path}: new index in use")
         if over:
-            _close(old.index)
+            old.index.close()
         return True
 
     async def watch(self, seconds: float, warm: Callable[[], None]) -> None:
@@ -99,9 +121,4 @@ class Holder:
         with self._lock:
             self._now.retired, over = True, not self._now.users
         if over:
-            _close(self._now.index)
-
-
-def _close(index: Any) -> None:
-    if hasattr(index, "close"):
-        index.close()
+            self._now.index.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from matchlight.auditing.decisions import DECISIONS, Decision, as_csv
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.files import Lock
 
 FILE = "review.jsonl"
@@ -109,7 +109,7 @@ class Journal:
         if key != self.key:
             raise BadInput(f"{self.path}: decisions about other data; move the file away to start afresh")
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _append(self, entry: dict[str, Json]) -> None:
         """One line, on the disk before this returns."""
         self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
         self._file.flush()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchlight.auditing.decisions import DECISIONS
 from matchlight.data.findings import TABLE, Finding, audited_fingerprint, read_findings, read_summary
 from matchlight.serve.review_journal import Journal
+from matchlight.serve.schemas import Histogram
 
 BARS = 50
 
@@ -42,19 +42,19 @@ class Queue:
             chosen = (one for one in self.findings.values() if one.score <= below)
         return [one for one in chosen if state == "all" or (one.row in decided) == (state == "done")]
 
-    def histogram(self) -> dict[str, Any]:
-        """How many pairs have which score, and how many of those the audit's mixture takes for wrong.
+    def histogram(self) -> Histogram:
+        """How many pairs have which score, and how many of those are expected to be wrong.
 
         A score is the probability of being right, so the wrong ones of a bar are the sum of what is missing to one.
         """
         counts, edges = np.histogram(self.scores, BARS, (0.0, 1.0))
         wrong, _ = np.histogram(self.scores, BARS, (0.0, 1.0), weights=1 - self.scores)
-        return {
-            "edges": edges.round(4).tolist(),
-            "counts": counts.tolist(),
-            "wrong": wrong.round(2).tolist(),
-            "threshold": self.threshold,
-        }
+        return Histogram(
+            edges=edges.round(4).tolist(),
+            counts=counts.tolist(),
+            wrong=wrong.round(2).tolist(),
+            threshold=self.threshold,
+        )
 
     def counts(self) -> dict[str, int]:
         """Decisions of each kind."""

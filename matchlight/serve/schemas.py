@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +12,7 @@ MOST_ROW = 2**53 - 1  # the largest number a browser holds exactly
 class Problem(BaseModel):
     """What went wrong, and what would have worked."""
 
-    detail: Any
+    detail: object
 
 
 class Hit(BaseModel):
@@ -29,7 +29,7 @@ class Hit(BaseModel):
     suspect: bool | None = None
 
 
-class Found(BaseModel):
+class SearchResults(BaseModel):
     """The results of a search, best first."""
 
     query: str | None
@@ -130,7 +130,16 @@ class Pair(BaseModel):
     better_id: int | None = None
     better_caption: str | None = None
     better_caption_row: int | None = None
-    decision: dict[str, Any] | None = None
+    decision: dict[str, str | int] | None = None
+
+
+class Histogram(BaseModel):
+    """How many pairs have which score, how many of those are expected to be wrong, and where the suspects end."""
+
+    edges: list[float]
+    counts: list[int]
+    wrong: list[float]
+    threshold: float
 
 
 class Review(BaseModel):
@@ -144,8 +153,8 @@ class Review(BaseModel):
     counts: dict[str, int] = {}
     pairs: list[Pair] = []
     offset: int = 0
-    summary: dict[str, Any] = {}
-    histogram: dict[str, Any] = {}
+    summary: dict[str, object] = {}
+    histogram: Histogram | dict[str, object] = {}
     version: int = 1
 
 
@@ -185,7 +194,7 @@ class Decided(BaseModel):
     """What holds for a row now, and how far the queue is."""
 
     row: int
-    decision: dict[str, Any] | None
+    decision: dict[str, str | int] | None
     done: int
     left: int
     undoable: int
@@ -201,13 +210,20 @@ class Health(BaseModel):
     problem: str | None = None
 
 
+class Colouring(BaseModel):
+    """Names, and each point's place among them as bytes in base64."""
+
+    names: list[str]
+    of: str
+
+
 class Map(BaseModel):
     """The collection as points: ids as 32-bit, x and y as 16-bit numbers, and colours, all in base64."""
 
     count: int
     ids: str
     points: str
-    colours: dict[str, dict[str, Any]]
+    colours: dict[str, Colouring]
     version: int
     box: list[float]
 
@@ -225,10 +241,10 @@ class About(BaseModel):
     """The model card of what is served."""
 
     version: str
-    index: dict[str, Any]
-    metrics: dict[str, Any] | None = Field(description="what training measured of the model that was kept")
+    index: dict[str, object]
+    metrics: dict[str, object] | None = Field(description="what training measured of the model that was kept")
     figures: list[Figure] = Field(description="the same as figures with 95% intervals")
-    audit: dict[str, Any] | None
+    audit: dict[str, object] | None
     filters: dict[str, dict[str, int]]
     review: bool
     map: bool

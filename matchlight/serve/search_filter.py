@@ -1,4 +1,4 @@
-"""Searching a part of the collection: by the data's own metadata, by what the audit doubts, by a patch of the map.
+"""Searching a part of the collection: by the data's own metadata, by what the audit flagged, by a patch of the map.
 
 All of them become one filter of the index, by name and value, before anything is searched.
 """
@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
-from matchlight.serve.live_index import Held
-from matchlight.serve.site import Site, ids, places
+from matchlight.serve.live_index import LoadedIndex
+from matchlight.serve.site import Site
 
 YES = {"yes": True, "no": False}
 FILTERS = ("split", "label", "suspect")
 
 
 @dataclass(frozen=True)
-class Narrow:
+class SearchFilter:
     """Which part to search."""
 
     where: tuple[tuple[str, str], ...] = ()
@@ -29,41 +28,40 @@ class Narrow:
     inside: tuple[tuple[float, float], ...] = ()
 
     @staticmethod
-    def of(where: list[str] | None, inside: str | None) -> Narrow:
+    def of(where: list[str] | None, inside: str | None) -> SearchFilter:
         """From the parameters of a request."""
         named = [_named(one) for one in where or []]
-        doubts = [value for name, value in named if name == "suspect"]
-        if any(value not in YES for value in doubts):
+        asked = [value for name, value in named if name == "suspect"]
+        if any(value not in YES for value in asked):
             raise HTTPException(422, "suspect is yes or no")
         rest = tuple(pair for pair in named if pair[0] != "suspect")
-        return Narrow(rest, YES[doubts[-1]] if doubts else None, _polygon(inside) if inside else ())
+        return SearchFilter(rest, YES[asked[-1]] if asked else None, _polygon(inside) if inside else ())
 
-    def filter(self, site: Site, held: Held) -> dict[str, Any] | None:
+    def where_of_index(self, site: Site, loaded: LoadedIndex) -> dict[str, list[str] | np.ndarray] | None:
         """As the index takes it; None = everything. Values of one name add up, names narrow."""
-        asked: dict[str, Any] = {}
+        values: dict[str, list[str]] = {}
         for name, value in self.where:
-            asked.setdefault(name, []).append(value)
-        if (allowed := self._allowed(site, held)) is not None:
-            asked["id"] = allowed
-        return asked or None
+            values.setdefault(name, []).append(value)
+        allowed = self._allowed(site, loaded)
+        return {**values, **({} if allowed is None else {"id": allowed})} or None
 
-    def _allowed(self, site: Site, held: Held) -> np.ndarray | None:
-        """Ids that the audit and the map leave; None if neither is asked."""
-        every = ids(held.index)
+    def _allowed(self, site: Site, loaded: LoadedIndex) -> np.ndarray | None:
+        """Ids that the audit and the map leave; None if neither is asked for."""
+        every = loaded.index.ids
         keep = np.ones(len(every), dtype=bool)
         if self.suspect is not None:
-            keep &= np.isin(every, _doubted(site, held)) == self.suspect
+            keep &= np.isin(every, _suspect_pictures(site, loaded)) == self.suspect
         if self.inside:
-            if held.index.map is None:
+            if loaded.index.map is None:
                 raise HTTPException(422, "inside needs a map, and this index was built without one")
-            keep &= contains(np.asarray(self.inside), np.asarray(held.index.map))
+            keep &= contains(np.asarray(self.inside), np.asarray(loaded.index.map))
         return every[keep] if self.suspect is not None or self.inside else None
 
 
-def _doubted(site: Site, held: Held) -> np.ndarray:
+def _suspect_pictures(site: Site, loaded: LoadedIndex) -> np.ndarray:
     if site.queue is None:
         raise HTTPException(422, "suspect needs an audit; start the server with --audit DIR")
-    known = places(held)
+    known = loaded.ids_by_name
     return np.array([known[name] for name in site.queue.suspects if name in known], dtype=np.int64)
 
 
@@ -84,14 +82,12 @@ def _polygon(text: str) -> tuple[tuple[float, float], ...]:
     return corners
 
 
-def members(site: Site, held: Held, narrow: Narrow) -> np.ndarray:
+def members(site: Site, loaded: LoadedIndex, narrow: SearchFilter) -> np.ndarray:
     """Ids of all pictures inside; a split or a label that the index does not know has none."""
-    where = narrow.filter(site, held)
     try:
-        inside: np.ndarray = held.index.matching(where)
+        return loaded.index.matching(narrow.where_of_index(site, loaded))
     except BadInput:
         return np.zeros(0, dtype=np.int64)
-    return inside
 
 
 def contains(polygon: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
+from PIL import Image
 from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
 from matchlight.serve import schemas, uploads
-from matchlight.serve.live_index import Held
-from matchlight.serve.search_filter import Narrow, members
+from matchlight.serve.live_index import LoadedIndex, captions_of
+from matchlight.serve.search_filter import SearchFilter, members
 from matchlight.serve.site import Site, item, size
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -25,6 +26,16 @@ Where = Annotated[list[str] | None, Query(max_length=16, description="name=value
 Inside = Annotated[str | None, Query(max_length=4000, description="a polygon on the map: x,y;x,y;x,y")]
 
 
+class SearchArguments(TypedDict):
+    """What a search of the index takes."""
+
+    words: NotRequired[str]
+    image: NotRequired[Image.Image]
+    top: int
+    find: str
+    exact: bool
+
+
 def router(site: Site) -> APIRouter:
     """All of them."""
     routes = APIRouter(responses=PROBLEMS)
@@ -35,45 +46,47 @@ def router(site: Site) -> APIRouter:
 
 
 def _search(routes: APIRouter, site: Site) -> None:
-    @routes.get("/api/search", response_model=schemas.Found)
+    @routes.get("/api/search", response_model=schemas.SearchResults)
     async def search(
         q: Words, top: Top = 24, find: Side = "image", exact: bool = False, where: Where = None, inside: Inside = None
-    ) -> dict[str, Any]:
+    ) -> schemas.SearchResults:
         """Search by words: pictures, or captions that say alike."""
         if not q.strip():
             raise HTTPException(422, "say what to look for: q is empty")
-        narrow = Narrow.of(where, inside)
-        return await site.ask(lambda held: _found(site, held, narrow, q, words=q, top=top, find=find, exact=exact))
+        narrow = SearchFilter.of(where, inside)
+        return await site.ask(lambda loaded: _found(site, loaded, narrow, q, words=q, top=top, find=find, exact=exact))
 
-    @routes.post("/api/search/image", response_model=schemas.Found)
+    @routes.post("/api/search/image", response_model=schemas.SearchResults)
     async def search_by_picture(
         file: Annotated[UploadFile, File(description="a picture file")],
         top: Annotated[int, Form(ge=1, le=500)] = 24,
         find: Annotated[Side, Form()] = "text",
-    ) -> dict[str, Any]:
+    ) -> schemas.SearchResults:
         """Search by a picture: captions that fit it, or pictures that resemble it."""
         blob = await uploads.read(file, site.limits)
 
-        def look(held: Held) -> dict[str, Any]:
+        def look(loaded: LoadedIndex) -> schemas.SearchResults:
             image = uploads.picture(blob, site.limits)
-            return _found(site, held, Narrow(), None, image=image, top=top, find=find, exact=False)
+            return _found(site, loaded, SearchFilter(), None, image=image, top=top, find=find, exact=False)
 
         return await site.ask(look)
 
 
-def _found(site: Site, held: Held, narrow: Narrow, query: str | None, **asked: Any) -> dict[str, Any]:
-    found = held.index.search(where=narrow.filter(site, held), **asked)
-    return {
-        "query": query,
-        "find": asked["find"],
-        "results": [site.hit(held, hit) for hit in found.hits],
-        "milliseconds": round(float(found.milliseconds), 3),
-        "total": int(found.total),
-        "scored": int(found.scored),
-        "unknown": [str(word) for word in found.unknown],
-        "exact": bool(found.exact),
-        "version": held.number,
-    }
+def _found(
+    site: Site, loaded: LoadedIndex, narrow: SearchFilter, query: str | None, **asked: Unpack[SearchArguments]
+) -> schemas.SearchResults:
+    results = loaded.index.search(where=narrow.where_of_index(site, loaded), **asked)
+    return schemas.SearchResults(
+        query=query,
+        find=asked["find"],
+        results=[site.hit(loaded, hit) for hit in results.hits],
+        milliseconds=round(results.milliseconds, 3),
+        total=results.total,
+        scored=results.scored,
+        unknown=results.unknown,
+        exact=results.exact,
+        version=loaded.number,
+    )
 
 
 def _items(routes: APIRouter, site: Site) -> None:
@@ -83,44 +96,44 @@ def _items(routes: APIRouter, site: Site) -> None:
         seed: Annotated[int, Query(ge=0, le=schemas.MOST_ROW)] = 0,
         where: Where = None,
         inside: Inside = None,
-    ) -> dict[str, Any]:
+    ) -> schemas.Browsed:
         """Some pictures of the collection, picked at random."""
-        narrow = Narrow.of(where, inside)
-        return await site.ask(lambda held: _browsed(site, held, narrow, count, seed))
+        narrow = SearchFilter.of(where, inside)
+        return await site.ask(lambda loaded: _browsed(site, loaded, narrow, count, seed))
 
     @routes.get("/api/items/{id}", response_model=schemas.Item)
-    async def one(id: Id) -> dict[str, Any]:
+    async def one(id: Id) -> schemas.Item:
         """A picture: its name, captions, labels, split and size."""
-        return await site.ask(lambda held: _item(site, held, id))
+        return await site.ask(lambda loaded: _item(site, loaded, id))
 
     @routes.get("/api/items/{id}/explain", response_model=schemas.Explanation)
-    async def explain(id: Id, q: Words) -> dict[str, Any]:
+    async def explain(id: Id, q: Words) -> schemas.Explanation:
         """Which region of the picture answered which word."""
         if not q.strip():
             raise HTTPException(422, "say which words to explain: q is empty")
-        return await site.ask(lambda held: _explained(held, id, q))
+        return await site.ask(lambda loaded: _explained(loaded, id, q))
 
 
 def _around(routes: APIRouter, site: Site) -> None:
     @routes.get("/api/items/{id}/neighbours", response_model=schemas.Neighbours)
-    async def neighbours(id: Id, top: Top = 12) -> dict[str, Any]:
+    async def neighbours(id: Id, top: Top = 12) -> schemas.Neighbours:
         """Pictures that resemble this one."""
 
-        def look(held: Held) -> dict[str, Any]:
-            item(held.index, id)
-            hits = held.index.neighbours(id, top=top)
-            return {"results": [site.hit(held, hit) for hit in hits], "version": held.number}
+        def look(loaded: LoadedIndex) -> schemas.Neighbours:
+            item(loaded.index, id)
+            hits = loaded.index.neighbours(id, top=top)
+            return schemas.Neighbours(results=[site.hit(loaded, hit) for hit in hits], version=loaded.number)
 
         return await site.ask(look)
 
     @routes.get("/api/items/{id}/captions", response_model=schemas.Neighbours)
-    async def captions(id: Id, top: Top = 8) -> dict[str, Any]:
+    async def captions(id: Id, top: Top = 8) -> schemas.Neighbours:
         """Captions of the whole collection that fit this picture best, its own among them."""
 
-        def look(held: Held) -> dict[str, Any]:
-            item(held.index, id)
-            hits = [site.hit(held, hit) for hit in held.index.captions(id, top=top)]
-            return {"results": hits, "version": held.number}
+        def look(loaded: LoadedIndex) -> schemas.Neighbours:
+            item(loaded.index, id)
+            hits = [site.hit(loaded, hit) for hit in loaded.index.captions(id, top=top)]
+            return schemas.Neighbours(results=hits, version=loaded.number)
 
         return await site.ask(look)
 
@@ -128,68 +141,57 @@ def _around(routes: APIRouter, site: Site) -> None:
     async def image(id: Id, size: Annotated[Literal["small", "full"], Query()] = "small") -> Response:
         """A picture as JPEG: its thumbnail, or in full where the server was given the data."""
 
-        def look(held: Held) -> bytes:
-            found = item(held.index, id)
+        def look(loaded: LoadedIndex) -> bytes:
+            picture = item(loaded.index, id)
             if size == "full" and site.originals is not None:
-                whole = site.originals.jpeg(str(found["name"]), tuple(found["size"]))
-                if whole is not None:
-                    return whole
+                width, height = picture["size"]
+                original = site.originals.jpeg(picture["name"], (width, height))
+                if original is not None:
+                    return original
             try:
-                small: bytes = held.index.thumbnail(id)
+                return loaded.index.thumbnail(id)
             except BadInput as problem:
                 raise HTTPException(404, str(problem)) from None
-            return small
 
         body = await site.ask(look)
         return Response(body, media_type="image/jpeg", headers={"cache-control": "private, max-age=86400"})
 
 
-def _browsed(site: Site, held: Held, narrow: Narrow, count: int, seed: int) -> dict[str, Any]:
-    every = members(site, held, narrow)
+def _browsed(site: Site, loaded: LoadedIndex, narrow: SearchFilter, count: int, seed: int) -> schemas.Browsed:
+    every = members(site, loaded, narrow)
     picked = np.sort(np.random.default_rng(seed).permutation(len(every))[:count])
-    found = [_card(site, held, id) for id in every[picked].tolist()]
-    return {"find": "image", "results": found, "total": len(every), "version": held.number}
+    cards = [_card(_item(site, loaded, id)) for id in every[picked].tolist()]
+    return schemas.Browsed(find="image", results=cards, total=len(every), version=loaded.number)
 
 
-def _card(site: Site, held: Held, id: int) -> dict[str, Any]:
-    one = _item(site, held, id)
-    first = (one["captions"] or [{"text": ""}])[0]["text"]
-    return {name: one[name] for name in ("id", "image", "width", "height", "suspect")} | {"caption": first}
+def _card(one: schemas.Item) -> schemas.Card:
+    return schemas.Card(
+        id=one.id,
+        image=one.image,
+        caption=one.captions[0].text if one.captions else "",
+        width=one.width,
+        height=one.height,
+        suspect=one.suspect,
+    )
 
 
-def _item(site: Site, held: Held, id: int) -> dict[str, Any]:
-    found = item(held.index, id)
-    width, height = size(held.index, id)
-    return {
-        "id": id,
-        "image": str(found["name"]),
-        "captions": [{"row": int(row), "text": str(text)} for row, text in captions_of(found)],
-        "labels": [str(label) for label in found.get("labels") or []],
-        "split": str(found.get("split") or ""),
-        "width": width,
-        "height": height,
-        "suspect": site.suspect(str(found["name"])),
-        "version": held.number,
-    }
+def _item(site: Site, loaded: LoadedIndex, id: int) -> schemas.Item:
+    picture = item(loaded.index, id)
+    width, height = size(loaded.index, id)
+    return schemas.Item(
+        id=id,
+        image=picture["name"],
+        captions=[schemas.Caption(row=row, text=text) for row, text in captions_of(picture)],
+        labels=picture["labels"],
+        split=picture["split"],
+        width=width,
+        height=height,
+        suspect=site.has_suspect_pair(picture["name"]),
+        version=loaded.number,
+    )
 
 
-def captions_of(found: dict[str, Any]) -> list[tuple[int, str]]:
-    """(row, caption) of an item."""
-    return [(one["row"], one["caption"]) for one in found["captions"]]
-
-
-def _explained(held: Held, id: int, words: str) -> dict[str, Any]:
-    item(held.index, id)
-    found = held.index.explain(id, words)
-    weights = [[float(value) for value in row] for row in found["weights"]]
-    return {
-        "words": [str(word) for word in found["words"]],
-        "regions": [[float(edge) for edge in box] for box in found["regions"]],
-        "weights": weights,
-        "seen": [max(row, default=0.0) for row in weights],
-        "score": float(found["score"]),
-        "slots": [[float(value) for value in row] for row in found["slots"]],
-        "nearest": found["nearest"],
-        "kind": str(found["kind"]),
-        "unknown": [str(word) for word in found["unknown"]],
-    }
+def _explained(loaded: LoadedIndex, id: int, words: str) -> schemas.Explanation:
+    item(loaded.index, id)
+    explanation = loaded.index.explain(id, words)
+    return schemas.Explanation(**explanation, seen=[max(row, default=0.0) for row in explanation["weights"]])

@@ -40,7 +40,7 @@ class Patient(H11Protocol):
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket on the address; one that is taken is told in a line."""
+    """A socket on the address; one that is taken is one clear line."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,20 +1,23 @@
-"""What the routes share: the index in use, the threads, the audit, and pictures as the page wants them."""
+"""What the routes share: the index in use, the threads, the audit, and results as the page wants them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
-from matchlight.serve.counters import Metrics
-from matchlight.serve.live_index import Held, Holder
+from matchlight.serve import schemas
+from matchlight.serve.counters import Counters
+from matchlight.serve.live_index import LiveIndex, LoadedIndex
 from matchlight.serve.originals import Originals
 from matchlight.serve.review_queue import Queue
 from matchlight.serve.rules import Limits
-from matchlight.serve.thread_pool import Work
+from matchlight.serve.thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from matchlight.indexing import Hit, Index
 
 T = TypeVar("T")
 FLAT = (4, 3)  # the shape kept free for a picture of unknown size
@@ -24,66 +27,42 @@ FLAT = (4, 3)  # the shape kept free for a picture of unknown size
 class Site:
     """One application's parts."""
 
-    holder: Holder
-    work: Work
-    metrics: Metrics
+    live: LiveIndex
+    pool: ThreadPool
+    counters: Counters
     limits: Limits
     queue: Queue | None
     originals: Originals | None = None
 
-    async def ask(self, question: Callable[[Held], T]) -> T:
+    async def ask(self, question: Callable[[LoadedIndex], T]) -> T:
         """Ask the index of this moment in a worker thread."""
 
         def job() -> T:
-            with self.holder.use() as held:
-                return question(held)
+            with self.live.use() as loaded:
+                return question(loaded)
 
-        return await self.work.do(job)
+        return await self.pool.run(job)
 
-    def hit(self, held: Held, hit: Any) -> dict[str, Any]:
+    def hit(self, loaded: LoadedIndex, hit: Hit) -> schemas.Hit:
         """A result with the size of its picture, so that the page can keep its place free."""
-        width, height = size(held.index, hit.id)
-        return {
-            "rank": int(hit.rank),
-            "score": float(hit.score),
-            "id": int(hit.id),
-            "image": str(hit.image),
-            "caption": str(hit.caption),
-            "row": int(hit.row),
-            "width": width,
-            "height": height,
-            "suspect": self.suspect(str(hit.image)),
-        }
+        width, height = size(loaded.index, hit.id)
+        suspect = self.has_suspect_pair(hit.image)
+        return schemas.Hit(**vars(hit), width=width, height=height, suspect=suspect)
 
-    def suspect(self, image: str) -> bool | None:
-        """Whether the audit doubts a pair of this picture; None without an audit."""
+    def has_suspect_pair(self, image: str) -> bool | None:
+        """Whether the audit flagged a pair of this picture; None without an audit."""
         return None if self.queue is None else image in self.queue.suspects
 
 
-def item(index: Any, place: int) -> dict[str, Any]:
+def item(index: Index, id: int) -> dict[str, Any]:
     """An item of the index, or 404."""
     try:
-        found: dict[str, Any] = index.item(place)
+        return index.item(id)
     except (KeyError, IndexError, ValueError):
-        raise HTTPException(404, f"no picture {place} in this index") from None
-    return found
+        raise HTTPException(404, f"no picture {id} in this index") from None
 
 
-def size(index: Any, place: int) -> tuple[int, int]:
+def size(index: Index, id: int) -> tuple[int, int]:
     """Width and height of a picture; a usual shape where nobody knows."""
-    width, height = index.item(place).get("size") or FLAT
+    width, height = index.item(id).get("size") or FLAT
     return max(1, int(width)), max(1, int(height))
-
-
-def places(held: Held) -> dict[str, int]:
-    """Picture name -> id, worked out once an index."""
-    if "places" not in held.about:
-        held.about["places"] = {str(held.index.item(place)["name"]): place for place in ids(held.index).tolist()}
-    found: dict[str, int] = held.about["places"]
-    return found
-
-
-def ids(index: Any) -> np.ndarray:
-    """(N,) every id there is, in the order of the map."""
-    known: np.ndarray = index.ids
-    return known

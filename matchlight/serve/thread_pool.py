@@ -1,4 +1,4 @@
-"""How many questions the model answers at once: a few threads, a line of limited length before them, a time limit.
+"""How many requests the model works on at once: a few threads, a queue of limited length before them, a time limit.
 
 The event loop stays free, so that pages and pictures come at once however busy the model is.
 """
@@ -15,15 +15,15 @@ from starlette.exceptions import HTTPException
 T = TypeVar("T")
 
 
-class Work:
+class ThreadPool:
     """Threads for what takes time."""
 
     def __init__(self, *, workers: int, waiting: int, seconds: float):
         self.waiting, self.seconds, self.queued = waiting, seconds, 0
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="matchlight")
 
-    async def do(self, job: Callable[[], T]) -> T:
-        """The job's result; a line that is too long, or a wait that is, is told to the client."""
+    async def run(self, job: Callable[[], T]) -> T:
+        """The job's result; a queue that is full, or a wait that is too long, becomes an error for the client."""
         if self.queued >= self.waiting:
             raise HTTPException(429, "too many questions at once; try again in a moment", {"retry-after": "1"})
         self.queued += 1
@@ -38,7 +38,7 @@ class Work:
     def _done(self, future: asyncio.Future[T]) -> None:
         self.queued -= 1
         if not future.cancelled():
-            future.exception()  # looked at, so that a client that left raises no complaint
+            future.exception()  # looked at, so that a client that left leaves no warning
 
     def close(self) -> None:
         """No more jobs; those under way end."""

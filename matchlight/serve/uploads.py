@@ -1,4 +1,4 @@
-"""Pictures from strangers: known by their content, never by their name; refused by size before a pixel is decoded."""
+"""Pictures that clients send: known by content, never by name; refused by size before a pixel is decoded."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from matchlight.serve.model_card import figures, wilson
+pytest.importorskip("fastapi")
+from matchlight.serve.model_card import figures, wilson  # noqa: E402
 
 
 def test_the_interval_of_a_share_by_hand() -> None:
@@ -18,21 +19,21 @@ def test_the_interval_of_a_share_by_hand() -> None:
 def test_recalls_get_an_interval_from_the_number_of_pictures() -> None:
     report = {"t2i": {"r1": 50.0, "r5": 80.0, "r10": 100.0}, "i2t": {"r1": 0.0}, "pictures": 100, "captions": 500}
     found = figures({"epoch": 3, "val": report})
-    assert [one["name"] for one in found] == [
+    assert [one.name for one in found] == [
         "pictures for words, R@1",
         "pictures for words, R@5",
         "pictures for words, R@10",
         "captions for a picture, R@1",
     ]
-    assert found[0]["interval"] == [pytest.approx(40.38, abs=0.01), pytest.approx(59.62, abs=0.01)]
+    assert found[0].interval == [pytest.approx(40.38, abs=0.01), pytest.approx(59.62, abs=0.01)]
 
 
 def test_intervals_that_were_measured_are_told_instead() -> None:
     report = {"t2i": {"r1": 50.0}, "pictures": 100, "ci": {"t2i": {"r1": [44.0, 55.0]}}}
-    assert figures({"val": report})[0]["interval"] == [44.0, 55.0]
+    assert figures({"val": report})[0].interval == [44.0, 55.0]
     by_label = {"map": {"i2t": 0.5, "t2i": 0.25, "mean": 0.375}, "ci": {"map": {"t2i": [0.2, 0.3]}}}
     found = figures({"val": by_label})
-    assert [(one["value"], one["interval"]) for one in found] == [(25.0, [20.0, 30.0]), (50.0, None)]
+    assert [(one.value, one.interval) for one in found] == [(25.0, [20.0, 30.0]), (50.0, None)]
 
 
 @pytest.mark.parametrize("odd", [{}, {"val": None}, {"val": []}, {"val": {"t2i": 3, "map": "x", "ci": [1]}}])

@@ -200,8 +200,8 @@ def test_a_body_that_never_comes_is_told_so(client, collection):
     scope |= {"headers": headers, "http_version": "1.1", "scheme": "http", "server": ("localhost", 80), "client": None}
     in_own_loop(app(scope, never, keep))
     assert sent[0]["status"] == 408
-    app.state.site.work.close()
-    app.state.site.holder.close()
+    app.state.site.pool.close()
+    app.state.site.live.close()
 
 
 def test_a_real_server_prints_its_address_answers_and_ends_cleanly(collection):

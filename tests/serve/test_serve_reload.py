@@ -13,8 +13,8 @@ from serving import request, running
 pytest.importorskip("fastapi")
 
 from matchlight.indexing import Index  # noqa: E402
-from matchlight.serve.counters import Metrics  # noqa: E402
-from matchlight.serve.live_index import Holder  # noqa: E402
+from matchlight.serve.counters import Counters  # noqa: E402
+from matchlight.serve.live_index import LiveIndex  # noqa: E402
 
 
 @pytest.fixture
@@ -35,27 +35,27 @@ def test_an_index_in_use_closes_only_after_its_last_user(copy):
         index.__class__ = Told
         return index
 
-    holder = Holder(copy, load, Metrics())
-    with holder.use() as old:
+    live = LiveIndex(copy, load, Counters())
+    with live.use() as old:
         with Index.load(copy) as other:
             other.remove([0])
-        assert holder.reload() and not holder.reload()
-        with holder.use() as new:
+        assert live.reload() and not live.reload()
+        with live.use() as new:
             assert (len(old.index), len(new.index)) == (24, 23) and new.number == 2
         assert old.index.search("a red ball", top=3).hits and not closed
     assert closed == ["v0001"]
-    holder.close()
+    live.close()
     assert closed == ["v0001", "v0002"]
 
 
 def test_a_version_that_cannot_be_read_leaves_the_old_one_answering(copy):
-    metrics = Metrics()
-    holder = Holder(copy, Index.load, metrics)
+    counters = Counters()
+    live = LiveIndex(copy, Index.load, counters)
     (copy / "CURRENT").write_text("v0009 nothing\n")
-    assert not holder.reload() and metrics.reloads["failed"] == 1 and holder.problem
-    with holder.use() as held:
+    assert not live.reload() and counters.reloads["failed"] == 1 and live.problem
+    with live.use() as held:
         assert held.index.search("a red ball", top=3).hits
-    holder.close()
+    live.close()
 
 
 def test_no_request_is_dropped_while_the_index_is_replaced(copy):
