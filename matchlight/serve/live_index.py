@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matchlight.console import say
 from matchlight.serve.counters import Counters
 
 if TYPE_CHECKING:
     from matchlight.indexing import Index
+    from matchlight.indexing.index import ItemInfo
     from matchlight.serve.schemas import Map
 
 SWITCH = "CURRENT"
@@ -39,7 +40,7 @@ class LoadedIndex:
     @cached_property
     def ids_by_name(self) -> dict[str, int]:
         """Picture name -> id."""
-        return {str(self.index.item(id)["name"]): id for id in self.index.ids.tolist()}
+        return {self.index.item(id)["name"]: id for id in self.index.ids.tolist()}
 
     @cached_property
     def captions_by_row(self) -> dict[int, tuple[int, str]]:
@@ -48,9 +49,9 @@ class LoadedIndex:
         return {row: (id, text) for id, captions in items for row, text in captions}
 
 
-def captions_of(item: dict[str, Any]) -> list[tuple[int, str]]:
+def captions_of(item: ItemInfo) -> list[tuple[int, str]]:
     """(row, caption) of an item of the index."""
-    return [(int(one["row"]), str(one["caption"])) for one in item["captions"]]
+    return [(one["row"], one["caption"]) for one in item["captions"]]
 
 
 class LiveIndex:

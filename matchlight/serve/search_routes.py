@@ -194,4 +194,14 @@ def _item(site: Site, loaded: LoadedIndex, id: int) -> schemas.Item:
 def _explained(loaded: LoadedIndex, id: int, words: str) -> schemas.Explanation:
     item(loaded.index, id)
     explanation = loaded.index.explain(id, words)
-    return schemas.Explanation(**explanation, seen=[max(row, default=0.0) for row in explanation["weights"]])
+    return schemas.Explanation(
+        words=explanation["words"],
+        regions=explanation["regions"],
+        weights=explanation["weights"],
+        seen=[max(row, default=0.0) for row in explanation["weights"]],
+        score=explanation["score"],
+        slots=explanation["slots"],
+        nearest=[schemas.Nearest(**one) for one in explanation["nearest"]],
+        kind=explanation["kind"],
+        unknown=explanation["unknown"],
+    )

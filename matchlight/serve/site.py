@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -18,6 +18,7 @@ from matchlight.serve.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from matchlight.indexing import Hit, Index
+    from matchlight.indexing.index import ItemInfo
 
 T = TypeVar("T")
 FLAT = (4, 3)  # the shape kept free for a picture of unknown size
@@ -54,7 +55,7 @@ class Site:
         return None if self.queue is None else image in self.queue.suspects
 
 
-def item(index: Index, id: int) -> dict[str, Any]:
+def item(index: Index, id: int) -> ItemInfo:
     """An item of the index, or 404."""
     try:
         return index.item(id)
@@ -64,5 +65,5 @@ def item(index: Index, id: int) -> dict[str, Any]:
 
 def size(index: Index, id: int) -> tuple[int, int]:
     """Width and height of a picture; a usual shape where nobody knows."""
-    width, height = index.item(id).get("size") or FLAT
-    return max(1, int(width)), max(1, int(height))
+    width, height = index.item(id)["size"] or FLAT
+    return max(1, width), max(1, height)
