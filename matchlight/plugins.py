@@ -35,7 +35,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "webdataset": "matchlight.data.formats.webdataset:WebDataset",
         "labelled": "matchlight.data.formats.labelled:LabelSet",
     },
-    "backbones": {},
+    "backbones": {
+        "lite0": "matchlight.inputs.backbones.lite_backbones:Lite0",
+        "lite1": "matchlight.inputs.backbones.lite_backbones:Lite1",
+        "lite2": "matchlight.inputs.backbones.lite_backbones:Lite2",
+        "timm": "matchlight.inputs.backbones.timm_backbones:TimmBackbone",
+        "hf": "matchlight.inputs.backbones.hub_backbones:HubBackbone",
+    },
     "engines": {
         "faiss": "matchlight.indexing.engines.faiss:Faiss",
         "milvus": "matchlight.indexing.engines.milvus:Milvus",
@@ -103,7 +109,7 @@ def working(group: str, *, built_in: bool = True) -> Iterator[tuple[str, object]
         try:
             value = resolve(plug_in.address)
         except Exception as error:
-            _warn(plug_in.failure(error))
+            warn_once(plug_in.failure(error))
         else:
             yield name, value
 
@@ -122,7 +128,7 @@ def _found(group: str, path: tuple[str, ...]) -> dict[str, PlugIn]:
         plug_in = PlugIn(group, entry.name, entry.value, package)
         holder = known.setdefault(entry.name, plug_in)
         if (holder.package, holder.address) != (plug_in.package, plug_in.address):  # a package may be listed twice
-            _warn(
+            warn_once(
                 f"{package} brings {entry.name!r} to matchlight.{group}, a name {holder.package} has already; "
                 f"{holder.package}'s is used"
             )
@@ -130,7 +136,7 @@ def _found(group: str, path: tuple[str, ...]) -> dict[str, PlugIn]:
 
 
 @cache
-def _warn(line: str) -> None:
+def warn_once(line: str) -> None:
     """Say it once."""
     say(line)
 

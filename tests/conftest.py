@@ -95,4 +95,4 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.delitem(sys.modules, package, raising=False)
 
     yield install
-    plugins._warn.cache_clear()  # warnings are given once a process
+    plugins.warn_once.cache_clear()  # warnings are given once a process

@@ -17,7 +17,7 @@ from matchlight.auditing.canonical_correlation import WIDE
 from matchlight.auditing.item_vectors import mean_features, standardised, tfidf_vectors
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.inputs.backbones import lite, lite_weights
+from matchlight.inputs.backbones import is_backbone, lite, lite_weights
 from matchlight.inputs.batches import Table
 from matchlight.inputs.features import extract
 from matchlight.pairs import Pairs
@@ -36,7 +36,7 @@ def picture_names(chosen: str) -> list[str]:
         return names
     for name in names:
         network, pixels = sized(name)
-        known = network in lite.PLANS or network.startswith(("timm:", "hf:")) or name == OWN
+        known = name == OWN or is_backbone(network)
         if not known or "@" in name and not (pixels and pixels >= LEAST):
             wanted = f"{AUTO}, or {', '.join((OWN, *lite.PLANS))}, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
             raise BadInput(f"pictures={chosen}: {name!r} is no kind of picture vector; known: {wanted}")

@@ -10,7 +10,7 @@ import torch
 
 from matchlight.core import BadInput, Json, Sizes
 from matchlight.data.formats import boxes
-from matchlight.inputs.backbones import Size
+from matchlight.inputs.backbones import Size, backbone, backbone_class
 from matchlight.inputs.batches import Table
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
@@ -45,12 +45,8 @@ class View:
         """A model keeps the picture size it was trained with, so the size is settled once and stored."""
         if self.kind == "given" or self.size:
             return self
-        from matchlight.inputs.backbones import lite
-        from matchlight.inputs.features import backbone
-
-        if self.backbone in lite.PLANS:  # known without loading its weights
-            return replace(self, size=lite.usual_size(self.backbone, device.type))
-        height, width = backbone(self.backbone).usual_size(device)  # others know what they were made for
+        known = backbone_class(self.backbone).size_without_weights(device)
+        height, width = known or backbone(self.backbone).usual_size(device)
         return replace(self, size=height if height == width else (height, width))
 
 
@@ -119,8 +115,6 @@ def _pieces(pairs: Pairs, name: str) -> Captions:
 def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
     """Kind, dimension and regions of what the picture encoder will get."""
     if view.kind == "pixels":
-        from matchlight.inputs.features import backbone
-
         return "pixels", backbone(view.backbone).dim, 1
     shape = tuple(images.shape)
     return ("vector", shape[1], 1) if len(shape) == 2 else ("regions", shape[2], shape[1])

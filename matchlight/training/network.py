@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,14 @@ from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Items, Matcher, Objective, Recipe, Scores
 from matchlight.scoring.all_pairs import trim
 from matchlight.training import checkpoints
-from matchlight.training.optimisers import AdamP, AmsGrad
+from matchlight.training.optimisers import AdamP
 
-OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
     "rmsprop": torch.optim.RMSprop,
-    "amsgrad": AmsGrad,
+    "amsgrad": partial(torch.optim.Adam, amsgrad=True),
     "adamp": AdamP,
 }
 UNFUSED = ("rmsprop", "adamp")  # torch has no fused kernels for these
@@ -45,7 +47,7 @@ class Network:
         options: dict[str, Any] = {"betas": self.recipe.betas} if "adam" in self.recipe.optimiser else {}
         if self.device.type == "cuda" and self.recipe.optimiser not in UNFUSED:
             options["fused"] = True
-        return OPTIMISERS[self.recipe.optimiser](groups, lr=groups[0]["lr"], **options)  # type: ignore[call-arg]
+        return OPTIMISERS[self.recipe.optimiser](groups, lr=groups[0]["lr"], **options)
 
     def set_rates(self, factor: dict[str, float] | float) -> None:
         """Scale every group's rate; a factor of 0 freezes the group, so that its gradients are not even computed."""

@@ -1,6 +1,6 @@
-"""Optimisers that torch does not bring: AdamP, and Adam that never forgets its largest second moment (AMSGrad).
+"""AdamP, an optimiser that torch does not bring.
 
-AdamP: Heo et al., ICLR 2021, arXiv:2006.08217. A weight whose scale does not matter only grows under momentum, which
+Heo et al., ICLR 2021, arXiv:2006.08217. A weight whose scale does not matter only grows under momentum, which
 slows it down; where gradient and weight are all but orthogonal, as they are for such weights, the update loses its part
 along the weight.
 """
@@ -13,13 +13,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-class AmsGrad(torch.optim.Adam):
-    """Adam with `amsgrad`, under a name of its own."""
-
-    def __init__(self, params: Any, lr: float = 1e-3, **options: Any):
-        super().__init__(params, lr=lr, amsgrad=True, **options)
 
 
 class AdamP(torch.optim.Optimizer):

@@ -91,13 +91,16 @@ def test_a_format_of_another_package_is_written_by_the_commands(pictionary, draw
     assert json.loads(capsys.readouterr().out)["format"] == "pictionary"  # a changed copy keeps its format
 
 
-def test_a_plug_in_that_is_no_format_is_one_line_and_our_formats_are_read_all_the_same(install_plugin, drawn, tmp_path):
+def test_a_plug_in_that_is_no_format_is_one_line_and_the_others_are_asked_all_the_same(install_plugin, drawn, capsys):
     install_plugin("other", OTHER, {"matchlight.formats": {"other": "other:NotAFormat"}})
-    (tmp_path / "ours").mkdir()
-    (tmp_path / "ours" / "captions.jsonl").write_text('{"image": "a.png", "captions": ["x"], "split": "test"}\n')
-    assert Pairs.read(tmp_path / "ours").format == "jsonl"
-    with pytest.raises(BadInput, match="the plug-in 'other' of matchlight.formats is no Format"):
-        Pairs.read(drawn)
+    install_plugin("pictionary", PICTIONARY, {"matchlight.formats": {"pictionary": "pictionary:Pictionary"}})
+    assert Pairs.read(drawn).format == formats.detect(drawn) == "pictionary"
+    with pytest.raises(BadInput, match="has pictures but no captions"):
+        Pairs.read(drawn / "images")  # asks them all
+    line = "the plug-in 'other' of matchlight.formats is no Format"
+    assert capsys.readouterr().err.count(line) == 1
+    with pytest.raises(BadInput, match=line):
+        Pairs.read(drawn, format="other")
 
 
 def test_every_format_of_ours_goes_by_the_name_in_the_table():

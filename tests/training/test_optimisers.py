@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from matchlight.training.network import OPTIMISERS
-from matchlight.training.optimisers import AdamP, AmsGrad, projected
+from matchlight.training.optimisers import AdamP, projected
 
 
 def after(optimiser: type, steps: int = 5, **options: float) -> nn.Linear:
@@ -64,5 +64,10 @@ def test_state_comes_back() -> None:
 
 
 def test_names_lead_to_them() -> None:
-    assert OPTIMISERS["adamp"] is AdamP and OPTIMISERS["amsgrad"] is AmsGrad
-    assert AmsGrad([nn.Parameter(torch.zeros(2))], lr=0.1).param_groups[0]["amsgrad"] is True
+    assert OPTIMISERS["adamp"] is AdamP
+
+
+def test_amsgrad_is_torchs_own() -> None:
+    mover = OPTIMISERS["amsgrad"]([nn.Parameter(torch.zeros(2))], lr=0.1)
+    assert type(mover) is torch.optim.Adam and mover.param_groups[0]["amsgrad"] is True
+    assert_close(after(OPTIMISERS["amsgrad"]).weight, after(torch.optim.Adam, amsgrad=True).weight, rtol=0, atol=0)

@@ -34,7 +34,11 @@ def _made(name: str, value: object) -> Format:
 
 def all_formats() -> Iterator[Format]:
     """Ours, then those of other packages, each loaded when it is its turn."""
-    return (_made(name, value) for name, value in plugins.working("formats"))
+    for name, value in plugins.working("formats"):
+        try:
+            yield _made(name, value)
+        except BadInput as error:  # a plug-in that is no format must not stop those that are
+            plugins.warn_once(str(error))
 
 
 def detect(path: str | Path) -> str:
