@@ -18,9 +18,9 @@ from matchlight.devices import pick_device, pick_precision
 from matchlight.reproduce.aoq_cost import measure
 
 
-def rounded(found: dict[str, float], digits: int) -> dict[str, float]:
+def rounded(times: dict[str, float], digits: int) -> dict[str, float]:
     """Figures for people."""
-    return {name: round(value, digits) for name, value in found.items()}
+    return {name: round(value, digits) for name, value in times.items()}
 
 
 def main() -> None:
@@ -40,9 +40,9 @@ def main() -> None:
     }
     pairs = made_pairs(args.pictures, 5)
     for base in args.bases.split(","):
-        found = measure(base, pairs, settings=settings, steps=args.steps, where=where, precision=precision)
-        found |= {"seconds": rounded(found["seconds"], 5), "ratio": rounded(found["ratio"], 3)}
-        print(json.dumps({"device": str(where), "precision": precision, **found}), flush=True)
+        times = measure(base, pairs, settings=settings, steps=args.steps, where=where, precision=precision)
+        times |= {"seconds": rounded(times["seconds"], 5), "ratio": rounded(times["ratio"], 3)}
+        print(json.dumps({"device": str(where), "precision": precision, **times}), flush=True)
 
 
 if __name__ == "__main__":

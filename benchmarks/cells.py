@@ -100,9 +100,9 @@ def row(cell: Cell, r: dict[str, Any]) -> str:
     start = f"{cell.name:34}{f'{cell.noise:.0%}{kind}':>7}{cell.seed:5}"
     if "error" in r:
         return f"{start}  failed: {r['error']}"
-    judged = f"{r['rsum']:8.1f}{r['i2t']['r1']:9.1f}{r['t2i']['r1']:9.1f}" if "rsum" in r else f"{'':26}"
+    figures = f"{r['rsum']:8.1f}{r['i2t']['r1']:9.1f}{r['t2i']['r1']:9.1f}" if "rsum" in r else f"{'':26}"
     val = f"{r['best_val'] or 0:10.1f}{r['last_val'] or 0:7.1f}"
-    return f"{start}{judged}{val}{r['seconds']:7.0f}"
+    return f"{start}{figures}{val}{r['seconds']:7.0f}"
 
 
 def run(

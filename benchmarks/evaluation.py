@@ -81,8 +81,8 @@ def write_scores(path: Path, pictures: int, each: int) -> None:
 def measured(folder: Path, protocols: str) -> dict[str, float]:
     """What a fresh process takes for these protocols."""
     command = [sys.executable, "-c", WORK, str(folder), str(folder / "scores.npy"), protocols]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+    times: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return times
 
 
 def plain_recall(scores: np.ndarray, each: int, sample: int) -> float:
@@ -121,11 +121,11 @@ def report(folder: Path, each: int) -> None:
     print(f"{scores.shape[0]:,} x {scores.shape[1]:,} scores, {cores} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'protocol':34}{'seconds':>9}{'cpu':>9}{'peak GB':>9}")
     lines = {"all pair metrics, with intervals": ",".join(asked), **{name: name for name in (*asked, "labels")}}
-    found = {name: measured(folder, protocols) for name, protocols in lines.items()}
-    for name, one in found.items():
+    by_name = {name: measured(folder, protocols) for name, protocols in lines.items()}
+    for name, one in by_name.items():
         print(f"{name:34}{one['seconds']:9.1f}{one['cpu']:9.1f}{one['peak_gb']:9.2f}")
     slow = plain_recall(scores, each, sample=100)
-    ratio = slow / found["recall"]["cpu"]
+    ratio = slow / by_name["recall"]["cpu"]
     print(f"recall by sorting every list: {slow:.0f} s of a processor, {ratio:.0f} times as long")
 
 

@@ -96,9 +96,9 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     source = stand_ins(asked.pictures)
     if asked.data:
-        found = Pairs.read(asked.data).pictures
-        assert found is not None, f"{asked.data} has no pictures"
-        source = found.take(np.arange(min(asked.pictures, len(found))))
+        pictures_there = Pairs.read(asked.data).pictures
+        assert pictures_there is not None, f"{asked.data} has no pictures"
+        source = pictures_there.take(np.arange(min(asked.pictures, len(pictures_there))))
     lines = measure(source, _device(asked.device))
     print(f"{'size':12} {'network':8} {'batch':>5} {'network ms':>11} {'cpu ms':>7} {'pictures/s':>11} {'ratio':>6}")
     for line in lines:

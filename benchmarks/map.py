@@ -62,9 +62,9 @@ def main() -> None:
     slow, slow_wall, slow_busy = timed(lambda: plain(scores, queries, gallery), times=1)
     if abs(fast - slow) > 1e-6:  # equal scores may stand in another order
         raise SystemExit(f"mAP is {fast} here and {slow} by two loops")
-    found = {"seconds": wall, "cpu": busy, "two_loops": slow_wall, "two_loops_cpu": slow_busy}
-    told = {"items": args.small, **found, "ratio": slow_wall / wall, "ratio_cpu": slow_busy / busy}
-    print(json.dumps({key: round(value, 4) for key, value in told.items()}))
+    times = {"seconds": wall, "cpu": busy, "two_loops": slow_wall, "two_loops_cpu": slow_busy}
+    line = {"items": args.small, **times, "ratio": slow_wall / wall, "ratio_cpu": slow_busy / busy}
+    print(json.dumps({key: round(value, 4) for key, value in line.items()}))
     scores, _, _, shared = drawn(args.big, args.classes, seed=1)
     _, wall, busy = timed(lambda: mean_average_precision(scores, shared))
     print(json.dumps({"items": args.big, "seconds": round(wall, 2), "cpu": round(busy, 2)}))

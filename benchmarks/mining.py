@@ -124,11 +124,11 @@ def searched(search: Search, wanted: tuple[int, int], coarse: int | None, where:
     return {"search_s": middle - began, "rescoring_s": clock(where) - middle}
 
 
-def extrapolated(found: dict[str, Any]) -> dict[str, float]:
+def extrapolated(measured: dict[str, Any]) -> dict[str, float]:
     """Hours for COCO: encoding and scoring proposals grow with the items, comparing everything with the pairs."""
-    items, pairs = COCO[1] / found["captions"], COCO[0] * COCO[1] / (found["pictures"] * found["captions"])
+    items, pairs = COCO[1] / measured["captions"], COCO[0] * COCO[1] / (measured["pictures"] * measured["captions"])
     growth = {"encoding_s": items, "search_s": pairs, "rescoring_s": items}
-    return {name.replace("_s", "_h"): found[name] * growth[name] / 3600 for name in growth if name in found}
+    return {name.replace("_s", "_h"): measured[name] * growth[name] / 3600 for name in growth if name in measured}
 
 
 def main() -> None:
@@ -143,8 +143,8 @@ def main() -> None:
     where = pick_device(args.device)
     settings = {"method": args.method, "device": str(where), "top": args.top, "coarse": args.coarse}
     model = ready(args.method, args.pictures, where, args.dim)
-    found = measure(*model, top=args.top, coarse=args.coarse, where=where)
-    print(json.dumps({**settings, **found, "coco": extrapolated(found)}, indent=1))
+    measured = measure(*model, top=args.top, coarse=args.coarse, where=where)
+    print(json.dumps({**settings, **measured, "coco": extrapolated(measured)}, indent=1))
 
 
 if __name__ == "__main__":

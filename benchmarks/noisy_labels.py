@@ -69,8 +69,8 @@ def main() -> None:
                 one(name, clean, args.out, noise=noise, seed=seed, preset=args.preset) for seed in range(args.seeds)
             ]
             val, seconds = (np.mean(x) for x in zip(*((r["val"]["mean"], r["seconds"]) for r in results), strict=True))
-            told = f"{cell(results, 'i2t')} | {cell(results, 't2i')} | {val:.3f} | {seconds:.0f}"
-            print(f"| {name} | {f'{noise:g}' if reads else 'any'} | {told} |", flush=True)
+            columns = f"{cell(results, 'i2t')} | {cell(results, 't2i')} | {val:.3f} | {seconds:.0f}"
+            print(f"| {name} | {f'{noise:g}' if reads else 'any'} | {columns} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -73,15 +73,15 @@ def grid(args: argparse.Namespace) -> Iterator[Cell]:
 
 def means(results: list[tuple[Cell, dict[str, Any]]]) -> None:
     """One line a row of the grid, one column a ratio: mean rsum and, over several seeds, its deviation."""
-    found: dict[tuple[str, str], list[float]] = {}
+    by_cell: dict[tuple[str, str], list[float]] = {}
     for cell, r in results:
         if "rsum" in r:
             key = f"{cell.noise:.0%}{'p' if cell.per == 'picture' else ''}"
-            found.setdefault((cell.name, key), []).append(r["rsum"])
-    columns = sorted({key for _, key in found}, key=lambda key: (key.endswith("p"), float(key.rstrip("p%"))))
+            by_cell.setdefault((cell.name, key), []).append(r["rsum"])
+    columns = sorted({key for _, key in by_cell}, key=lambda key: (key.endswith("p"), float(key.rstrip("p%"))))
     print(f"\n{'':24}" + "".join(f"{key:>14}" for key in columns))
     for name in dict.fromkeys(cell.name for cell, _ in results):
-        values = [found.get((name, key), []) for key in columns]
+        values = [by_cell.get((name, key), []) for key in columns]
         shown = [f"{mean(v):.1f}" + (f" ± {pstdev(v):.1f}" if len(v) > 1 else "") if v else "-" for v in values]
         print(f"{name:24}" + "".join(f"{word:>14}" for word in shown))
 

@@ -26,7 +26,7 @@ from matchlight.runs.folder import Run
 
 
 def lines(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """One line a collection, told as soon as it is there."""
+    """One line a collection, printed as soon as it is there."""
     out = []
     if given.run is not None:
         with tempfile.TemporaryDirectory() as folder:
@@ -54,9 +54,9 @@ def main() -> None:
     given = parser.parse_args()
     if (given.run is None) != (given.data is None):
         parser.error("--run and --data go together")
-    found = lines(given)
+    measured = lines(given)
     if given.out:
-        write_json(given.out, found)
+        write_json(given.out, measured)
 
 
 if __name__ == "__main__":

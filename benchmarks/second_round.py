@@ -51,8 +51,8 @@ def second_rounds(base: str, seed: int, args: argparse.Namespace, common: dict[s
     rounds = {**common, **falling(base, args.second), "base": base, "h": args.depth, **parse(args.later)}
     cells = []
     for kind, weights, struck in product(*(words.split(",") for words in (args.kinds, args.weights, args.filters))):
-        told = [struck] if struck != "none" else []
-        name = " ".join([base, kind, f"{args.first}+{args.second}", weights, *told, *args.later])
+        without = [struck] if struck != "none" else []
+        name = " ".join([base, kind, f"{args.first}+{args.second}", weights, *without, *args.later])
         settings = {**rounds, "kind": kind, "scratch": weights == "fresh", "filter": struck}
         cells.append(Cell(name, "aoq", settings, seed=seed, begin=begin))
     return cells
@@ -86,10 +86,10 @@ def histogram(cell: Cell, data: ml.Pairs, out: Path) -> dict[str, int]:
 def histograms(results: Results, data: Path, out: Path) -> list[str]:
     """One line a cell of the first seed."""
     pairs = ml.Pairs.read(data)
-    found = {cell.name: histogram(cell, pairs, out) for cell, r in results if cell.seed == 0 and "rsum" in r}
-    names = list(next(iter(found.values()), {}))
+    by_cell = {cell.name: histogram(cell, pairs, out) for cell, r in results if cell.seed == 0 and "rsum" in r}
+    names = list(next(iter(by_cell.values()), {}))
     lines = [f"{'pairs by cross rank':36}" + "".join(f"{name:>9}" for name in names)]
-    return lines + [f"{cell:36}" + "".join(f"{bins[name]:9}" for name in names) for cell, bins in found.items()]
+    return lines + [f"{cell:36}" + "".join(f"{bins[name]:9}" for name in names) for cell, bins in by_cell.items()]
 
 
 def main() -> None:

@@ -53,9 +53,9 @@ def line(cell: Cell, r: dict[str, Any]) -> str:
 def means(results: list[tuple[Cell, dict[str, Any]]]) -> Iterator[str]:
     """Rsum over seeds, one line a row and share of noise."""
     for name, noise in dict.fromkeys((cell.name, cell.noise) for cell, _ in results):
-        found = [r["rsum"] for cell, r in results if (cell.name, cell.noise) == (name, noise) and "rsum" in r]
-        if found:
-            yield f"{name:34}{noise:6.0%}{len(found):4} seeds{mean(found):8.1f} ± {pstdev(found):.1f}"
+        sums = [r["rsum"] for cell, r in results if (cell.name, cell.noise) == (name, noise) and "rsum" in r]
+        if sums:
+            yield f"{name:34}{noise:6.0%}{len(sums):4} seeds{mean(sums):8.1f} ± {pstdev(sums):.1f}"
 
 
 def parsed(row: str) -> tuple[str, dict[str, str]]:

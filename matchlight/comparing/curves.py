@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
-# Okabe and Ito's colours, which people who see colours differently can tell apart; dashes where there are more lines.
+# Okabe and Ito's colours, which people who see colours differently can distinguish; dashes where there are more lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("", "6 3", "2 3")
 WIDE, TALL, LEFT, TOP, BOTTOM, LEGEND, ROW = 420, 260, 62, 34, 50, 190, 18
@@ -55,10 +55,10 @@ def draw(
         inside = _panel(panel, names, across=across, percent=percent)
         groups += [f'<g transform="translate({LEFT} {down + TOP})">', *inside, "</g>"]
         down += TOP + max(TALL + BOTTOM, ROW * (len(panel.lines) + 1))  # a long legend needs room
-    told = escape("; ".join(panel.title for panel in panels), {'"': "&quot;"})
+    title = escape("; ".join(panel.title for panel in panels), {'"': "&quot;"})
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{down}" viewBox="0 0 {wide} {down}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{told}">'
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{title}">'
     )
     ground = [] if inline else ['<rect width="100%" height="100%" fill="white"/>']
     text = "\n".join([head, *ground, *groups, "</svg>", ""])

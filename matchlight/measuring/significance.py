@@ -1,4 +1,4 @@
-"""Which methods of a comparison can be told apart: each against the best of its column, picture by picture.
+"""Which differences between methods of a comparison are sure: each against the best of its column, picture by picture.
 
 Two methods at one share of noise are compared by what each test picture, with its captions, adds to the measure (the
 `shares` that a cell keeps), averaged over the seeds both have. The p-values of a column are corrected by Holm's rule.

@@ -52,7 +52,7 @@ class FocalAttention(CrossAttention):
         """In single precision."""
         return None if self.precise else kernels.AttentionSettings(self.temperature, gate=self.focal)
 
-    def judged(self, meeting: Meeting, direction: str) -> Tensor:
+    def direction_scores(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K). The focused weights need not sum to 1 again: a cosine does not see their scale."""
         weights = attention(meeting, temperature=self.temperature)
         focused = weights * relevant(weights, meeting.context_mask, focal=self.focal)

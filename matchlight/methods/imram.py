@@ -70,7 +70,7 @@ class RecurrentAttention(CrossAttention):
         self.renormalise = renormalise
         self.memory = nn.ModuleDict({way: Memory(dim) for way in directions} if steps > 1 else {})
 
-    def judged(self, meeting: Meeting, direction: str) -> Tensor:
+    def direction_scores(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K). Training that would keep too much for its backward pass works in parts and looks twice."""
         parts = self._parts(meeting)
         if len(parts) == 1:

@@ -76,7 +76,7 @@ class StackedCrossAttention(CrossAttention):
             return None
         return kernels.AttentionSettings(self.temperature, norm=self.norm, aggregate=self.aggregate, lse=self.sharpness)
 
-    def judged(self, meeting: Meeting, direction: str) -> Tensor:
+    def direction_scores(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K)."""
         weights = attention(meeting, temperature=self.temperature, norm=self.norm)
         found = cosines(meeting, weights)

@@ -157,7 +157,7 @@ class CrossAttention(Similarity):
         super().__init__()
         self.directions = directions
 
-    def judged(self, meeting: Meeting, direction: str) -> Tensor:
+    def direction_scores(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K) scores of contexts by queries in one direction."""
         raise NotImplementedError
 
@@ -174,8 +174,8 @@ class CrossAttention(Similarity):
         how = self.fused()
         if how is not None and kernels.usable(images.vectors, texts.vectors):
             return kernels.attended_sets(images, texts, self.directions, how)
-        found = self._by_direction(images, texts, paired=False)
-        return sum_of([scores if way == "t2i" else scores.T for way, scores in found.items()])
+        by_way = self._by_direction(images, texts, paired=False)
+        return sum_of([scores if way == "t2i" else scores.T for way, scores in by_way.items()])
 
     def pairs(self, images: Embedding, texts: Embedding) -> Tensor:
         """(P,)."""
@@ -186,7 +186,7 @@ class CrossAttention(Similarity):
         with torch.autocast(images.vectors.device.type, enabled=False):  # cosines of close rivals need the digits
             first = meet(texts, images) if self.directions[0] == "t2i" else meet(images, texts)
             met = {way: first if way == self.directions[0] else first.turned() for way in self.directions}
-            return {way: self.judged(meeting, way) for way, meeting in met.items()}
+            return {way: self.direction_scores(meeting, way) for way, meeting in met.items()}
 
     def coarse(self, embedding: Embedding, side: str) -> Tensor | None:
         """The mean of each set, of unit length."""

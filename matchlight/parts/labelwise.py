@@ -159,8 +159,8 @@ class Cosine(Similarity):
         if self.link is None:
             return None
         logits = embedding.extra["logits"].float()
-        found = logits.softmax(-1) if self.link == "softmax" else logits.clamp(0, 1)
-        return found[:, : self.classes]
+        probabilities = logits.softmax(-1) if self.link == "softmax" else logits.clamp(0, 1)
+        return probabilities[:, : self.classes]
 
 
 class Classified(Matcher):
@@ -186,13 +186,13 @@ class Classified(Matcher):
 
     def embed(self, side: str, items: Items) -> Embeddings:
         """Vectors with logits."""
-        found = super().embed(side, items)
-        assert isinstance(found, Embedding)
-        vectors = found.vectors if self.common is None else self.common(found.vectors)
+        embedding = super().embed(side, items)
+        assert isinstance(embedding, Embedding)
+        vectors = embedding.vectors if self.common is None else self.common(embedding.vectors)
         logits = self.head(vectors[:, 0])
         if self.space != "embedding":
             vectors = (logits if self.space == "logits" else logits.softmax(-1))[:, None]
-        return replace(found, vectors=vectors, extra={**found.extra, "logits": logits})
+        return replace(embedding, vectors=vectors, extra={**embedding.extra, "logits": logits})
 
 
 def encoders(sizes: Sizes, make: Callable[[int], nn.Module]) -> dict[str, nn.Module]:
@@ -200,7 +200,7 @@ def encoders(sizes: Sizes, make: Callable[[int], nn.Module]) -> dict[str, nn.Mod
     return {side: make(width(sizes, side)) for side in (IMAGE, TEXT)}
 
 
-def one_rate(matcher: Matcher, objective: Objective, *, rate: float, decay: float = 0.0) -> list[dict[str, Any]]:
+def one_rate(matcher: Matcher, objective: Objective, *, rate: float, decay: float = 0.0) -> list[dict[str, object]]:
     """All parameters as one group."""
     params = [*matcher.parameters(), *objective.parameters()]
     return [{"name": "all", "params": params, "lr": rate, "weight_decay": decay}]

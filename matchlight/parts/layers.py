@@ -52,11 +52,11 @@ def largest(x: Tensor, k: int) -> Tensor:
     if not x.is_cuda or k > 8:
         return x.topk(k, dim=1).values
     with torch.no_grad():  # a few rounds of max cost a GPU a fraction of topk along a short axis
-        left, found = x.clone(), []
+        left, largest = x.clone(), []
         for _ in range(k):
-            found.append(left.max(1, keepdim=True).indices)
-            left.scatter_(1, found[-1], -torch.inf)
-    return x.gather(1, torch.cat(found, 1))
+            largest.append(left.max(1, keepdim=True).indices)
+            left.scatter_(1, largest[-1], -torch.inf)
+    return x.gather(1, torch.cat(largest, 1))
 
 
 def glorot(layer: nn.Linear) -> nn.Linear:

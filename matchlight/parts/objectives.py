@@ -6,13 +6,13 @@ and of its caption with every picture, and which of those may serve as negatives
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Embeddings, Objective, Scores, Terms
 
 INF = float("inf")
 
@@ -107,7 +107,7 @@ class Hinge(Objective):
         self.hardest = hardest
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: Mapping[str, Embeddings], batch: Batch) -> Terms:
         """One term a direction, (P,) each."""
         assert scores.matrix is not None
         c = contrast(scores.matrix, batch, siblings=self.siblings)
@@ -130,7 +130,7 @@ class Probable(Objective):
         self.q = q
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: Mapping[str, Embeddings], batch: Batch) -> Terms:
         """One term a direction, (P,) each."""
         assert scores.matrix is not None
         c = contrast(scores.matrix, batch, siblings=self.siblings)

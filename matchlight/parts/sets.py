@@ -31,7 +31,7 @@ def cosines(images: Tensor, texts: Tensor, *, scale: float = 1.0, precision: str
 
 
 class SetSimilarity(Similarity):
-    """Any similarity that is a reduction of the K x L cosines; a subclass says which in `reduce`."""
+    """A similarity that is a reduction of the K x L cosines; a subclass says which in `reduce`."""
 
     scale = 1.0  # what cosines are multiplied with before `reduce` sees them
     precision: str | None = None  # of the product when no gradients are wanted: None = as torch is set

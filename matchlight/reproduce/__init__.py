@@ -1,8 +1,31 @@
 """Tables and figures of the papers, made again on any data: `EXHIBITS` maps a name to what it shows and what makes it.
 
-An exhibit trains what it needs (`work.py`), writes its numbers as CSV and JSON (`numbers.py`) and draws them
-(`style.py`). One file a table or figure, or a family of them, named after its paper: `mrl_*.py`, `sharing.py`,
-`failures.py`, `aoq_*.py`, `dive_*.py`, `ncr_*.py`, `examples.py`.
+In reading order:
+
+    exhibits.py         `Exhibit`, and `Work`: runs that are trained once, numbers and figures as files
+    needs.py            what each exhibit needs, in a line
+    numbers.py          tables as CSV, JSON and Markdown
+    exhibit_page.py     the page of an exhibit, with the published numbers beside ours
+    style.py            how figures look
+    layouts.py          items in the plane by t-SNE
+    sheets.py           queries with their answers as pictures
+    mrl_methods.py      the methods of MRL's figures
+    mrl_curves.py       MRL: precision and recall, convergence
+    mrl_maps.py         MRL: representations and clusters in the plane
+    sharing.py          semantic sharing: sensitivity, Micro-F1, consistency
+    failures.py         semantic sharing: queries that went wrong
+    aoq_ranks.py        AOQ: cross-retrieval ranks
+    aoq_sensitivity.py  AOQ: alpha and beta
+    aoq_cost.py         AOQ: time of a step
+    dive_runs.py        the runs of DivE's figures
+    dive_ablation.py    DivE: the three changes to slot attention
+    dive_cost.py        DivE: FLOPs and latency of scoring
+    dive_tsne.py        DivE: elements of sets in the plane
+    dive_attention.py   DivE: what slots take of a picture
+    ncr_runs.py         the runs of NCR's figures
+    ncr_figures.py      NCR: losses and rectified labels
+    ncr_tables.py       NCR: recall and PMRP by method and noise
+    examples.py         NCR: captions with the pictures that come first
 """
 
 from __future__ import annotations
@@ -31,7 +54,7 @@ from matchlight.reproduce import (
     ncr_tables,
 )
 from matchlight.reproduce import sharing as semantic_sharing
-from matchlight.reproduce.work import Exhibit, Result
+from matchlight.reproduce.exhibits import Exhibit, Result
 from matchlight.training.recipes import nearest
 
 __all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce"]

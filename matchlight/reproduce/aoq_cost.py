@@ -21,8 +21,8 @@ from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, Draw, Quintuplets
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import Arguments, MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Arguments, MethodSetup, Result, Work
 from matchlight.training.mining import Candidates
 from matchlight.training.mining.filters import Grouped
 from matchlight.training.recipes import arguments, grounded, method
@@ -83,9 +83,9 @@ def batches(run: Trainer, kind: str, *, depth: int = 300) -> list[Batch]:
 
 def quintuplets_of(objective: Objective) -> Quintuplets:
     """The part that ranks, behind captioning where there is some."""
-    found = objective.ranking if isinstance(objective, Described) else objective
-    assert isinstance(found, Quintuplets)
-    return found
+    ranking = objective.ranking if isinstance(objective, Described) else objective
+    assert isinstance(ranking, Quintuplets)
+    return ranking
 
 
 def medians(run: Trainer, *, steps: int) -> dict[str, float]:
@@ -112,9 +112,9 @@ def measure(base: str, pairs: Pairs, *, settings: Arguments, steps: int, where: 
         raise BadInput(f"{pairs.root}: a second round needs two training pictures at least")
     with tempfile.TemporaryDirectory() as folder:
         run = second_round(base, pairs, folder, settings=settings, where=where, precision=precision)
-        found = medians(run, steps=steps)
-    ratios = {kind: seconds / found["plain"] for kind, seconds in found.items()}
-    return {"base": base, "batch": run.recipe.batch, "seconds": found, "ratio": ratios}
+        times = medians(run, steps=steps)
+    ratios = {kind: seconds / times["plain"] for kind, seconds in times.items()}
+    return {"base": base, "batch": run.recipe.batch, "seconds": times, "ratio": ratios}
 
 
 # ---- the exhibit -----------------------------------------------------------------------------------------------------
@@ -129,12 +129,12 @@ def cost(work: Work) -> Result:
     precision = pick_precision("auto", where)
     settings = {"preset": "small", **work.settings} if work.quick else work.settings
     steps = QUICK_STEPS if work.quick else STEPS
-    found = [
+    by_base = [
         measure(base, work.pairs, settings=settings, steps=steps, where=where, precision=precision) for base in bases
     ]
     rows = [
         {"base": one["base"], "batch": one["batch"], "step": kind, "seconds": seconds, "ratio": one["ratio"][kind]}
-        for one in found
+        for one in by_base
         for kind, seconds in one["seconds"].items()
     ]
     machine = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU, core-seconds"

@@ -14,8 +14,8 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.measuring.metrics import cross_ranks, rank_histogram
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 
@@ -28,13 +28,13 @@ def ranks(work: Work, *, run: Paths | None = None, scores: Paths | None = None) 
     """Cross-retrieval ranks of the test pairs: of one or two runs or score files, else of rounds trained here."""
     work.check_splits("test")
     owner = work.pairs.subset("test").picture
-    found = {name: cross_ranks(matrix, owner) for name, matrix in _scores(work, run, scores)}
+    by_model = {name: cross_ranks(matrix, owner) for name, matrix in _scores(work, run, scores)}
     rows = [
         {"model": name, "ranks": bin, "pairs": count, "percent": 100 * count / len(values)}
-        for name, values in found.items()
+        for name, values in by_model.items()
         for bin, count in rank_histogram(values).items()
     ]
-    table = [_line(name, values) for name, values in found.items()]
+    table = [_line(name, values) for name, values in by_model.items()]
     return work.save(rows, lambda: _draw(rows), table=table)
 
 

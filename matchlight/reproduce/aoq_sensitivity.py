@@ -14,9 +14,9 @@ from matchlight.devices import pick_device
 from matchlight.measuring.protocols import figure
 from matchlight.methods.aoq import SPARE
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibit_page import run_facts
+from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
-from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.runs.mining import mine_run
 from matchlight.training.recipes import arguments, grounded, method
@@ -98,9 +98,9 @@ def _named(point: tuple[float, float]) -> Row:
 
 
 def _printed(point: tuple[float, float]) -> Row:
-    found = PUBLISHED[point]
-    shown = {"i2t R@1": found[0], "t2i R@1": found[3], "rsum": sum(found)}
-    shown["rsum beside 1.5, 0.3"] = sum(found) - sum(PUBLISHED[FINAL])
+    printed = PUBLISHED[point]
+    shown = {"i2t R@1": printed[0], "t2i R@1": printed[3], "rsum": sum(printed)}
+    shown["rsum beside 1.5, 0.3"] = sum(printed) - sum(PUBLISHED[FINAL])
     return {**_named(point), **{name: percent([value]) for name, value in shown.items()}}
 
 

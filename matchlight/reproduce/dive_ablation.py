@@ -12,9 +12,9 @@ from matchlight.core import IMAGE, TEXT
 from matchlight.measuring.protocols import Report, figure
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import QUICK
+from matchlight.reproduce.exhibit_page import run_facts
+from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
-from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import MethodSetup, Result, Work
 
 DRAWN, MIXED, PARTS = {"begin": "sampled"}, {"update": "gru"}, {"whole": False}
 VARIANTS = tuple(

@@ -22,10 +22,10 @@ from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import DIVE, asked_run, first_member
 from matchlight.reproduce.examples import fits
+from matchlight.reproduce.exhibit_page import run_facts
+from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.pages import run_facts
 from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, said, thumbnail, words
-from matchlight.reproduce.work import Paths, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode, encode_both
 
@@ -92,9 +92,9 @@ def nearest_captions(run: Run, pairs: Pairs, places: np.ndarray) -> tuple[np.nda
     rows = pairs.rows("test")
     sides = encode_both(run.matcher, run.inputs(pairs).table, places, rows)
     images, texts = (side.members[0].vectors.float() for side in sides)
-    found = [(one @ texts.flatten(0, 1).T).view(len(one), *texts.shape[:2]).amax(2).max(1) for one in images]
-    best = torch.stack([one.indices for one in found]).cpu().numpy()
-    return rows[best], torch.stack([one.values for one in found]).cpu().numpy()
+    nearest = [(one @ texts.flatten(0, 1).T).view(len(one), *texts.shape[:2]).amax(2).max(1) for one in images]
+    best = torch.stack([one.indices for one in nearest]).cpu().numpy()
+    return rows[best], torch.stack([one.values for one in nearest]).cpu().numpy()
 
 
 def attention(run: Run, pairs: Pairs, places: np.ndarray) -> Tensor:
@@ -106,12 +106,12 @@ def attention(run: Run, pairs: Pairs, places: np.ndarray) -> Tensor:
     try:
         for part in modules:
             part.keep_attention = True
-        found = encode(member, run.inputs(pairs).table, IMAGE, places)
+        sets = encode(member, run.inputs(pairs).table, IMAGE, places)
     finally:
         for part in modules:
             part.keep_attention = False
-    assert isinstance(found, Embedding)
-    return found.extra["attention"].float().cpu()
+    assert isinstance(sets, Embedding)
+    return sets.extra["attention"].float().cpu()
 
 
 def looked(run: Run, pairs: Pairs, places: np.ndarray, rows: np.ndarray, cosines: np.ndarray) -> list[Look]:
@@ -221,9 +221,9 @@ def _map(axes: style.Axes, pairs: Pairs, look: Look, t: int, slot: int, *, top: 
     pixels = thumbnail(pairs, look.place)
     if pixels is not None:
         axes.imshow(np.asarray(pixels).mean(2), cmap="gray", vmin=0, vmax=255, extent=(0, 1, 1, 0), aspect="auto")
-    found = raster(look.shares[t, slot], look.boxes)
+    shares = raster(look.shares[t, slot], look.boxes)
     how: style.Options = {"cmap": "inferno", "vmin": 0, "vmax": top, "extent": (0, 1, 1, 0), "aspect": "auto"}
-    return axes.imshow(found, interpolation="bilinear", alpha=0.65 if pixels is not None else 1.0, **how)
+    return axes.imshow(shares, interpolation="bilinear", alpha=0.65 if pixels is not None else 1.0, **how)
 
 
 def _caption(axes: style.Axes, pairs: Pairs, look: Look, slot: int) -> None:

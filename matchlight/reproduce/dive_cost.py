@@ -22,8 +22,8 @@ from matchlight.measuring.device_ranks import device_scores
 from matchlight.parts.sets import SmoothChamfer
 from matchlight.parts.similarities import Dot
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import Result, Work
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Result, Work
 from matchlight.runs.evaluation import products_in
 from matchlight.training.recipes import convert, nearest
 
@@ -159,16 +159,16 @@ def _draw(rows: list[Row]) -> style.Figure:
     for panel, what, k in zip(axes[0], ("flops_ratio", "milliseconds_ratio"), (0, 1), strict=True):
         here = [row[what] for row in rows]
         panel.barh(places + 0.19, here, 0.36, color=style.COLOURS[0], label="here")
-        told = [PUBLISHED[printed[name]][k] / PUBLISHED[VSE][k] if name in printed else np.nan for name in names]
-        panel.barh(places - 0.19, told, 0.36, color="#BBBBBB", hatch="////", edgecolor="white", label="published")
-        for place, values in ((places + 0.19, here), (places - 0.19, told)):
+        published = [PUBLISHED[printed[name]][k] / PUBLISHED[VSE][k] if name in printed else np.nan for name in names]
+        panel.barh(places - 0.19, published, 0.36, color="#BBBBBB", hatch="////", edgecolor="white", label="published")
+        for place, values in ((places + 0.19, here), (places - 0.19, published)):
             for y, value in zip(place, values, strict=True):
                 if np.isfinite(value):
                     shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
                     panel.text(value * 1.15, y, shown, va="center", fontsize=6.5, color=style.GREY)
         panel.set_xscale("log")
         style.powers_of_ten(panel.xaxis)
-        panel.set_xlim(0.5, 12 * max([*here, *(value for value in told if np.isfinite(value))]))
+        panel.set_xlim(0.5, 12 * max([*here, *(value for value in published if np.isfinite(value))]))
         panel.set_yticks(places, names)
         panel.set_ylim(-0.6, len(names) - 0.4)
         panel.grid(axis="y", visible=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matchlight.core import BadInput, Matcher
 from matchlight.parts.sets import SetSimilarity
+from matchlight.reproduce.exhibits import MethodSetup, Paths, Work
 from matchlight.reproduce.ncr_runs import one_path
-from matchlight.reproduce.work import MethodSetup, Paths, Work
 from matchlight.runs.folder import Run
 
 PAPER = "Improving Cross-Modal Retrieval with Set of Diverse Embeddings (CVPR 2023)"

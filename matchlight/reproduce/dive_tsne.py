@@ -16,10 +16,10 @@ from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import DIVE, QUICK, TITLES, asked_run
+from matchlight.reproduce.exhibit_page import run_facts
+from matchlight.reproduce.exhibits import MethodSetup, Paths, Result, Work
 from matchlight.reproduce.layouts import SIDES, laid_out
 from matchlight.reproduce.numbers import Row, percent
-from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import MethodSetup, Paths, Result, Work
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode_both
 
@@ -100,7 +100,7 @@ def _scatter(panel: style.Axes, some: list[Row], slots: int) -> None:
             own = [(p["x"], p["y"]) for p in some if p["side"] == side and p["slot"] == slot]
             if own:
                 x, y = zip(*own, strict=True)
-                hollow = side == "text"  # so that a caption's points are told from a picture's where they are dense
+                hollow = side == "text"  # so that captions and pictures can be distinguished where points are dense
                 colour = style.of_class(slot, slots)
                 face: style.Options = {"facecolors": "none", "edgecolors": colour} if hollow else {"color": colour}
                 panel.scatter(x, y, s=2 * size if hollow else size, marker=marker, linewidths=0.6, alpha=0.8, **face)

@@ -13,9 +13,9 @@ from matchlight.core import TEXT
 from matchlight.inputs.batches import seeded
 from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
+from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.ncr_runs import asked_run
-from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
-from matchlight.reproduce.work import Paths, Result, Work
+from matchlight.reproduce.sheets import Answer, Query, as_rows, draw_sheet
 from matchlight.runs.evaluation import split_scores
 
 SHOWN, TOP = 6, 5
@@ -47,8 +47,10 @@ def drawn(pairs: Pairs, scores: np.ndarray, *, split: str = "test", count: int =
     out = []
     for t in places:
         top = np.argsort(-scores[:, t], kind="stable")[:TOP]
-        found = [Found(int(pictures[i]), fits(pairs, int(rows[t]), int(pictures[i])), float(scores[i, t])) for i in top]
-        out.append(Query(TEXT, int(rows[t]), tuple(found)))
+        answers = [
+            Answer(int(pictures[i]), fits(pairs, int(rows[t]), int(pictures[i])), float(scores[i, t])) for i in top
+        ]
+        out.append(Query(TEXT, int(rows[t]), tuple(answers)))
     return out
 
 

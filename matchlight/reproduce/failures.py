@@ -6,10 +6,10 @@ import numpy as np
 
 from matchlight.core import IMAGE, TEXT
 from matchlight.pairs import Pairs
+from matchlight.reproduce.exhibits import Result, Work
 from matchlight.reproduce.numbers import Row
 from matchlight.reproduce.sharing import SHARING
-from matchlight.reproduce.sheets import Found, Query, as_rows, draw_sheet
-from matchlight.reproduce.work import Result, Work
+from matchlight.reproduce.sheets import Answer, Query, as_rows, draw_sheet
 from matchlight.runs.evaluation import split_scores
 
 TOP = {IMAGE: 5, TEXT: 3}  # sentences for a picture, pictures for a sentence
@@ -56,11 +56,11 @@ def worst(pairs: Pairs, scores: np.ndarray, side: str, *, split: str = "test", m
     _, once = np.unique(owner[order], return_index=True)
     out = []
     for q in [order[k] for k in np.sort(once)[:most]]:
-        found = [
-            Found(int(theirs[g]), bool(right[q, g]), float(asked[q, g]), note=_labels(pairs, side, int(theirs[g])))
+        answers = [
+            Answer(int(theirs[g]), bool(right[q, g]), float(asked[q, g]), note=_labels(pairs, side, int(theirs[g])))
             for g in top[q]
         ]
-        out.append(Query(side, int(mine[q]), tuple(found), note=_labels(pairs, other(side), int(mine[q]))))
+        out.append(Query(side, int(mine[q]), tuple(answers), note=_labels(pairs, other(side), int(mine[q]))))
     return out
 
 

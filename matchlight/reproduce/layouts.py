@@ -18,7 +18,7 @@ from matchlight.parts.labelwise import Vector, width
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode_both
 
-MOST_CLASSES = 10  # colours that can be told apart
+MOST_CLASSES = 10  # colours that can be distinguished
 MOST_ITEMS = 1000  # of a side: more are a blot on paper, and slow
 SIDES = {IMAGE: "picture", TEXT: "text"}
 
@@ -42,7 +42,7 @@ def chosen_items(pairs: Pairs, classes: np.ndarray, *, split: str = "test", seed
         places, hot = places[hot.sum(1) == 1], hot[hot.sum(1) == 1]
         keep = np.sort(seeded(seed, len(places)).permutation(len(places))[:MOST_ITEMS])
         place[side], label[side] = places[keep], hot[keep].argmax(1)
-    if min(len(found) for found in place.values()) < 3:
+    if min(map(len, place.values())) < 3:
         raise BadInput(f"{pairs.root}: too few items of {split} have exactly one of the classes shown for a map")
     return Shown([pairs.labels.names[k] for k in classes], place, label)
 
@@ -71,8 +71,8 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 def vectors_of(run: Run, pairs: Pairs, items: Shown) -> np.ndarray:
     """(pictures + texts, D) unit vectors of the items shown."""
     sides = encode_both(run.matcher, run.inputs(pairs).table, items.place[IMAGE], items.place[TEXT])
-    found = [side.single.float().cpu().numpy() for side in sides if isinstance(side, Embedding)]
-    return unit_rows(np.concatenate(found))
+    vectors = [side.single.float().cpu().numpy() for side in sides if isinstance(side, Embedding)]
+    return unit_rows(np.concatenate(vectors))
 
 
 @torch.inference_mode()

@@ -13,9 +13,9 @@ from matchlight.measuring.metrics import precision_recall as curve
 from matchlight.measuring.protocols import evaluate_scores, figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
-from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 
@@ -36,9 +36,9 @@ def precision_recall(work: Work, *, noise: float = 0.8) -> Result:
         broken = noisy(work.pairs, noise, seed=seed)
         for one in setups:
             run = work.train(one, pairs=broken, seed=seed)
-            points, found = curves_of(run, work.pairs)
+            points, means = curves_of(run, work.pairs)
             rows += [{"method": one.shown, "seed": seed, **point} for point in points]
-            maps.append({"method": one.shown, "seed": seed, **found})
+            maps.append({"method": one.shown, "seed": seed, **means})
     chance = _chance(work.pairs)
     names = [one.shown for one in setups]
     return work.save(
@@ -135,8 +135,8 @@ def epochs_of(run: Run) -> list[Row]:
     return [{"epoch": line["epoch"] + 1, "loss": line["loss"], **_val(line["val"]["map"])} for line in lines]
 
 
-def _val(found: dict[str, float]) -> dict[str, float]:
-    return {f"map_{way}": found[way] for way in ("i2t", "t2i", "mean")}
+def _val(val: dict[str, float]) -> dict[str, float]:
+    return {f"map_{way}": val[way] for way in ("i2t", "t2i", "mean")}
 
 
 def _peaks(setups: tuple[MethodSetup, ...], rows: list[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ from matchlight.inputs.batches import seeded
 from matchlight.measuring.protocols import figure
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import Result, Work
 from matchlight.reproduce.layouts import (
     SIDES,
     Shown,
@@ -21,7 +22,6 @@ from matchlight.reproduce.layouts import (
 )
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Result, Work
 from matchlight.runs.folder import Run
 
 FOUR = 4  # classes among their centres, as the paper shows
@@ -58,7 +58,7 @@ def _points(items: Shown, where: np.ndarray, *, sides: tuple[str, ...] = (IMAGE,
     return out
 
 
-def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], found: dict[str, float]) -> style.Figure:
+def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], means: dict[str, float]) -> style.Figure:
     columns = min(4, len(maps)) if len(maps) != 5 else 3
     rows = -(-len(maps) // columns)
     figure, axes = style.panels(rows, columns, height=rows * style.DOUBLE / columns + 0.65)
@@ -69,8 +69,8 @@ def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], found: dict[
         panel.set_title(title)
         style.bare(panel)
         scatter(panel, points, names)
-        if title in found:
-            panel.set_xlabel(f"MAP {found[title]:.3f}", labelpad=2)
+        if title in means:
+            panel.set_xlabel(f"MAP {means[title]:.3f}", labelpad=2)
     style.letter(used)
     _legends(figure, names)
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matchlight.data.noise import flip_labels
 from matchlight.pairs import Pairs
-from matchlight.reproduce.work import MethodSetup, Work
+from matchlight.reproduce.exhibits import MethodSetup, Work
 
 PAPER = "Learning Cross-Modal Retrieval with Noisy Labels (CVPR 2021)"
 QUICK = {"epochs": 10}

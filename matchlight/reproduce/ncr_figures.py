@@ -9,9 +9,9 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.measuring.metrics import auroc
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.ncr_runs import Division, division
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.work import Paths, Result, Work
 from matchlight.training.division import mixture, spread
 
 BARS = 50
@@ -23,11 +23,11 @@ CLEAN, NOISY, ALL = style.COLOURS[0], style.COLOURS[1], "#9AA5B1"
 
 def losses(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
     """Per-pair losses of both networks, scaled to 0..1, with the two Gaussians that divide them."""
-    found = division(work, run=run, truth=truth, noise=noise)
-    rows = _rows(found, found.losses, "loss")
-    fits = {name: fitted(values, seed=found.seed) for name, values in found.losses.items()}
-    table = [{"network": name, **_fit_line(fits[name]), **_told(found, name)} for name in found.losses]
-    return work.save(rows, lambda: _draw_losses(found, fits), table=table, mixtures=fits, pairs=len(found.rows))
+    divided = division(work, run=run, truth=truth, noise=noise)
+    rows = _rows(divided, divided.losses, "loss")
+    fits = {name: fitted(values, seed=divided.seed) for name, values in divided.losses.items()}
+    table = [{"network": name, **_fit_line(fits[name]), **_separation(divided, name)} for name in divided.losses]
+    return work.save(rows, lambda: _draw_losses(divided, fits), table=table, mixtures=fits, pairs=len(divided.rows))
 
 
 def fitted(values: np.ndarray, *, seed: int) -> list[Row]:
@@ -46,34 +46,34 @@ def _fit_line(parts: list[Row]) -> Row:
     }
 
 
-def _told(found: Division, name: str) -> Row:
-    """How well the division tells clean from noisy pairs, where the truth is known."""
-    called = found.probability[name] > 0.5
+def _separation(divided: Division, name: str) -> Row:
+    """How well the division separates clean from noisy pairs, where the truth is known."""
+    called = divided.probability[name] > 0.5
     line: Row = {"called clean": float(called.mean())}
-    if found.clean is not None and found.clean.any() and not found.clean.all():
-        line["clean among them"] = float(found.clean[called].mean()) if called.any() else None
-        line["AUROC"] = auroc(found.probability[name], found.clean)
+    if divided.clean is not None and divided.clean.any() and not divided.clean.all():
+        line["clean among them"] = float(divided.clean[called].mean()) if called.any() else None
+        line["AUROC"] = auroc(divided.probability[name], divided.clean)
     return line
 
 
-def _rows(found: Division, values: dict[str, np.ndarray], what: str) -> list[Row]:
+def _rows(divided: Division, values: dict[str, np.ndarray], what: str) -> list[Row]:
     out = []
-    for k, row in enumerate(found.rows.tolist()):
+    for k, row in enumerate(divided.rows.tolist()):
         line: Row = {"row": row}
         for name, own in values.items():
-            line |= {f"{what}_{name}": float(own[k]), f"clean_{name}": float(found.probability[name][k])}
-        out.append(line | ({} if found.clean is None else {"truth": "clean" if found.clean[k] else "noisy"}))
+            line |= {f"{what}_{name}": float(own[k]), f"clean_{name}": float(divided.probability[name][k])}
+        out.append(line | ({} if divided.clean is None else {"truth": "clean" if divided.clean[k] else "noisy"}))
     return out
 
 
-def _draw_losses(found: Division, fits: dict[str, list[Row]]) -> style.Figure:
+def _draw_losses(divided: Division, fits: dict[str, list[Row]]) -> style.Figure:
     figure, axes = style.panels(1, len(fits), height=2.7, sharex=True)
     grid, edges = np.linspace(0, 1, 400), np.linspace(0, 1, BARS + 1)
     for panel, (name, parts) in zip(axes[0], fits.items(), strict=True):
-        values = spread(found.losses[name])
+        values = spread(divided.losses[name])
         groups = [(values, ALL, "all pairs")]
-        if found.clean is not None:
-            groups = [(values[found.clean], CLEAN, "clean pairs"), (values[~found.clean], NOISY, "noisy pairs")]
+        if divided.clean is not None:
+            groups = [(values[divided.clean], CLEAN, "clean pairs"), (values[~divided.clean], NOISY, "noisy pairs")]
         _bars(panel, groups, edges, whole=len(values))
         for part, dashes, kind in zip(parts, ("-", (0, (4, 1.5))), ("smaller", "larger"), strict=False):
             curve = part["share"] * np.exp(-0.5 * ((grid - part["mean"]) / part["sd"]) ** 2)
@@ -100,11 +100,11 @@ def _bars(panel: style.Axes, groups: list[tuple[np.ndarray, str, str]], edges: n
 
 def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
     """The labels that pairs were given in place of "matches", from 0 to 1: clean ones against noisy ones."""
-    found = division(work, run=run, truth=truth, noise=noise)
-    if not found.labels:
+    divided = division(work, run=run, truth=truth, noise=noise)
+    if not divided.labels:
         raise BadInput(f"{work.name}: this run has no rectified labels (label_A, label_B); a run of ncr has them")
-    rows = _rows(found, found.labels, "label")
-    groups = {name: _groups(found, name) for name in found.labels}
+    rows = _rows(divided, divided.labels, "label")
+    groups = {name: _groups(divided, name) for name in divided.labels}
     table = [
         {"network": name, "pairs": kind, "given a label": len(values), "mean label": _mean(values)}
         for name, both in groups.items()
@@ -113,12 +113,12 @@ def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = N
     return work.save(rows, lambda: _draw_labels(groups), table=table)
 
 
-def _groups(found: Division, name: str) -> dict[str, np.ndarray]:
+def _groups(divided: Division, name: str) -> dict[str, np.ndarray]:
     """A network's labels by truth; where it is unknown, by what the *other* network called the pair."""
-    given = found.labels[name]
-    peer = next((other for other in found.probability if other != name), name)
-    clean = found.probability[peer] > 0.5 if found.clean is None else found.clean
-    names = ("called clean", "called noisy") if found.clean is None else ("clean", "noisy")
+    given = divided.labels[name]
+    peer = next((other for other in divided.probability if other != name), name)
+    clean = divided.probability[peer] > 0.5 if divided.clean is None else divided.clean
+    names = ("called clean", "called noisy") if divided.clean is None else ("clean", "noisy")
     seen = np.isfinite(given)
     return {names[0]: given[clean & seen], names[1]: given[~clean & seen]}
 

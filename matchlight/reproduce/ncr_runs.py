@@ -14,7 +14,7 @@ from matchlight.data.noise import Truth, mismatch
 from matchlight.files import read_npz
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
-from matchlight.reproduce.work import MethodSetup, Paths, Work, paths_of
+from matchlight.reproduce.exhibits import MethodSetup, Paths, Work, paths_of
 from matchlight.runs.folder import Run
 
 PAPER = "Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)"
@@ -58,7 +58,7 @@ def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: 
     """Read `division.npz` of the run that is looked at."""
     style.ready()
     known = None if truth is None else _known(truth, work.pairs)
-    loaded, found = asked_run(work, run, noise=noise, truth=known)
+    loaded, known_truth = asked_run(work, run, noise=noise, truth=known)
     arrays = read_division(loaded.folder)
     size = len(next(iter(arrays.values())))
     if size != len(work.pairs):
@@ -71,7 +71,7 @@ def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: 
         what: {name: arrays[f"{what}_{name}"][rows] for name in names if f"{what}_{name}" in arrays}
         for what in ("loss", "clean", "label")
     }
-    clean = None if found is None else found.clean(rows)
+    clean = None if known_truth is None else known_truth.clean(rows)
     last = int(loaded.info.get("seed", 0)) + int(loaded.info["arguments"].get("epochs", 1)) - 1
     return Division(rows, parts["loss"], parts["clean"], parts["label"], clean, last)
 

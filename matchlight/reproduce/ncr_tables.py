@@ -18,10 +18,10 @@ from matchlight.measuring.protocols import Report, figure
 from matchlight.measuring.referee import evaluate_file
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibit_page import run_facts
+from matchlight.reproduce.exhibits import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.reproduce.ncr_runs import NCR
 from matchlight.reproduce.numbers import Row, mean_and_spread
-from matchlight.reproduce.pages import run_facts
-from matchlight.reproduce.work import MethodSetup, Paths, Result, Work, paths_of
 from matchlight.runs.folder import Run
 
 SGR = MethodSetup("SGR*", "sgr", quick={"epochs": 4}, usual={"warm": 5})

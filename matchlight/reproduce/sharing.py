@@ -12,8 +12,8 @@ import numpy as np
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.measuring.protocols import Report, figure
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
-from matchlight.reproduce.work import MethodSetup, Result, Work
 from matchlight.runs.folder import Run
 
 PAPER = "Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective (IJCAI 2021)"
@@ -48,8 +48,8 @@ def sensitivity(work: Work) -> Result:
     for seed in range(work.seeds):
         for one in setups:
             report = work.measured(work.train(one, seed=seed), protocol="labels")
-            found = {f"{what}_{way}": figure(report, what, way) for what in ("ndcg", "map") for way in WAYS}
-            rows.append({"lambda": one.arguments["mask_weight"], "seed": seed, **found})
+            figures = {f"{what}_{way}": figure(report, what, way) for what in ("ndcg", "map") for way in WAYS}
+            rows.append({"lambda": one.arguments["mask_weight"], "seed": seed, **figures})
     return work.save(rows, lambda: _draw_sensitivity(list(values), rows), table=_by_lambda(list(values), rows))
 
 

@@ -1,4 +1,4 @@
-"""Sheets of queries and what was found for them: pictures in frames, captions with a mark, right and wrong told apart.
+"""Sheets of queries with their answers: pictures in frames, captions with a mark for right or wrong.
 
 A picture that is not there (ready-made features) or cannot be read becomes a box with its name.
 """
@@ -26,8 +26,8 @@ LIST_AT, LISTED = 1.75, 1.4
 
 
 @dataclass(frozen=True)
-class Found:
-    """One thing found: a place in the whole table (a picture, or a row of captions), and whether it is right."""
+class Answer:
+    """One answer: a place in the whole table (a picture, or a row of captions), and whether it is right."""
 
     place: int
     right: bool
@@ -41,7 +41,7 @@ class Query:
 
     side: str  # "image": a picture asks for captions; "text": a caption asks for pictures
     place: int
-    found: tuple[Found, ...]
+    answers: tuple[Answer, ...]
     note: str = ""
 
 
@@ -91,11 +91,11 @@ def words(axes: style.Axes, text: str, *, note: str = "", width: int = 28, lines
         axes.text(0, 0, below, ha="left", va="bottom", fontsize=6.5, color=style.GREY, transform=axes.transAxes)
 
 
-def listed(axes: style.Axes, pairs: Pairs, found: Sequence[Found]) -> None:
+def listed(axes: style.Axes, pairs: Pairs, answers: Sequence[Answer]) -> None:
     """Texts one below the other, each with a mark: a tick where it is right, a cross where it is not."""
     axes.set_axis_off()
-    step, noted = 1 / max(1, len(found)), any(one.note for one in found)
-    for k, one in enumerate(found):
+    step, noted = 1 / max(1, len(answers)), any(one.note for one in answers)
+    for k, one in enumerate(answers):
         mark, colour = ("✓", style.RIGHT) if one.right else ("✗", style.WRONG)
         line: style.Options = {"y": 1 - (k + 0.5) * step, "va": "center", "transform": axes.transAxes}
         body = style.wrapped(said(pairs, one.place), 56 if noted else 84, lines=2)
@@ -125,11 +125,11 @@ class Page:
 
 
 def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> style.Figure:
-    """Pictures with the captions found for them, then captions with the `across` pictures found, a line a query."""
+    """Pictures with their first captions, then captions with their first `across` pictures, a line a query."""
     images, texts = ([query for query in queries if query.side == side] for side in ("image", "text"))
     wide = (style.DOUBLE - ASKS - EDGE) / max(across, 3)  # from the left edge of a picture to that of the next
     room = min(HIGHEST, RATIO * (wide - GAP))
-    below = NOTE if any(one.note for query in texts for one in query.found) else GAP
+    below = NOTE if any(one.note for query in texts for one in query.answers) else GAP
     line = {"image": LISTED + NOTE / 2, "text": room + below + GAP}
     total = sum(line[q.side] for q in queries) + HEAD * (bool(images) + bool(texts)) + EDGE
     page = Page(total)
@@ -137,14 +137,14 @@ def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> style.
         page.heads([(EDGE, "left", "picture"), (EDGE + LIST_AT, "left", "texts that come first")])
     for query in images:
         picture(page.axes(EDGE, LIST_AT - 0.25, LISTED), pairs, query.place, note=query.note)
-        listed(page.axes(EDGE + LIST_AT, style.DOUBLE - LIST_AT - 2 * EDGE, LISTED), pairs, query.found)
+        listed(page.axes(EDGE + LIST_AT, style.DOUBLE - LIST_AT - 2 * EDGE, LISTED), pairs, query.answers)
         page.left -= line["image"]
     if texts:
         middles = [(ASKS + k * wide + (wide - GAP) / 2, "center", f"{k + 1}") for k in range(across)]
         page.heads([(EDGE, "left", "text"), *middles])
     for query in texts:
         words(page.axes(EDGE, ASKS - 2 * EDGE, room), said(pairs, query.place), note=query.note)
-        for k, one in enumerate(query.found[:across]):
+        for k, one in enumerate(query.answers[:across]):
             frame = style.RIGHT if one.right else None
             picture(page.axes(ASKS + k * wide, wide - GAP, room), pairs, one.place, frame=frame, note=one.note)
         page.left -= line["text"]
@@ -152,11 +152,11 @@ def draw_sheet(pairs: Pairs, queries: Sequence[Query], *, across: int) -> style.
 
 
 def as_rows(pairs: Pairs, queries: Sequence[Query]) -> list[Row]:
-    """The sheet as numbers: a line for each thing found."""
+    """The sheet as numbers: a line for each answer."""
     out = []
     for query in queries:
         asks = str(pairs.names[query.place]) if query.side == "image" else pairs.captions[query.place]
-        for rank, one in enumerate(query.found, 1):
+        for rank, one in enumerate(query.answers, 1):
             got = pairs.captions[one.place] if query.side == "image" else str(pairs.names[one.place])
             out.append(
                 {

@@ -1,4 +1,4 @@
-"""How figures look: one size, one type, colours that everybody can tell apart, and markers that differ as well.
+"""How figures look: one size, one type, colours that everybody can distinguish, and markers that differ as well.
 
 Figures are drawn without pyplot, so nothing needs a screen and nothing is kept between two of them. The same numbers
 give the same bytes. Matplotlib is loaded when a figure is drawn.
@@ -126,7 +126,7 @@ def lines_of(names: Sequence[str]) -> dict[str, Options]:
 
 
 def of_class(number: int, classes: int) -> str:
-    """The colour of a class: the clearest ones where a few are to be told apart."""
+    """The colour of a class: the clearest ones where there are only a few."""
     colours = COLOURS if classes <= len(COLOURS) else CLASSES
     return colours[number % len(colours)]
 

@@ -1,4 +1,4 @@
-"""Similarities used by two methods or more, and scoring a big matrix in blocks within a memory budget."""
+"""Scores of every picture with every caption: a big matrix in blocks within a memory budget."""
 
 from __future__ import annotations
 

@@ -70,5 +70,5 @@ def encode_both(
 @torch.inference_mode()
 def predicted(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[str, np.ndarray]:
     """(N, classes) label probabilities by side; empty where the method predicts no labels."""
-    found = {side: matcher.predict(embedding, side) for side, embedding in ((IMAGE, images), (TEXT, texts))}
-    return {side: named.float().cpu().numpy() for side, named in found.items() if named is not None}
+    by_side = {side: matcher.predict(embedding, side) for side, embedding in ((IMAGE, images), (TEXT, texts))}
+    return {side: named.float().cpu().numpy() for side, named in by_side.items() if named is not None}

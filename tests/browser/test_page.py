@@ -195,6 +195,7 @@ def test_the_line_can_be_drawn_elsewhere(open_page):
     for _ in range(10):
         page.keyboard.press("PageUp")
     page.wait_for_selector("text=of 48")
+    assert page.locator("text=of 48").first.is_visible()
 
 
 LATE = """
@@ -215,6 +216,7 @@ def test_the_last_line_counts_even_if_its_answer_comes_first(open_page):
     for _ in range(10):
         page.keyboard.press("PageUp")
     page.wait_for_selector("text=of 48")
+    assert page.locator("text=of 48").first.is_visible()
     page.wait_for_timeout(500)
     assert "of 48" in page.locator(".told .soft").first.text_content()
 
@@ -229,6 +231,7 @@ def test_the_line_is_dragged_with_the_pointer(open_page):
     page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 30, steps=4)
     page.mouse.up()
     page.wait_for_selector("text=of 48")
+    assert page.locator("text=6 pairs score up to 0.50").count() == 0  # the line went on
 
 
 def test_the_map_shows_a_picture_under_the_pointer_and_opens_it(open_page):

@@ -85,7 +85,7 @@ def test_even_attention_scores_nothing_and_its_gradient_is_finite(focal: str) ->
     leaves = [images.vectors.requires_grad_(), words.requires_grad_()]
     fast = similarity(focal)
     captions = Embedding(leaves[1], mask)
-    assert (fast.judged(every(images, captions), "i2t") == 0).all()  # no word beats the only word
+    assert (fast.direction_scores(every(images, captions), "i2t") == 0).all()  # no word beats the only word
     scores = fast(images, captions)
     assert scores.isfinite().all()
     for side in gradients(scores, *leaves):

@@ -22,7 +22,17 @@ from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth, mismatch
 from matchlight.measuring.metrics import auroc
 from matchlight.pairs import Labels, Pairs
-from matchlight.reproduce import EXHIBITS, examples, failures, layouts, ncr_figures, ncr_runs, reproduce, style, work
+from matchlight.reproduce import (
+    EXHIBITS,
+    examples,
+    exhibits,
+    failures,
+    layouts,
+    ncr_figures,
+    ncr_runs,
+    reproduce,
+    style,
+)
 from matchlight.reproduce.mrl_maps import centres_of
 from matchlight.reproduce.numbers import as_csv, as_markdown, plain
 from matchlight.runs.evaluation import split_scores
@@ -166,7 +176,7 @@ def test_called_again_nothing_is_trained_and_the_bytes_are_the_same(
     mrl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {kind: (mrl / f"mrl-pr.{kind}").read_bytes() for kind in ("csv", "json", "svg", "png")}
-    monkeypatch.setattr(work, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(exhibits, "train", lambda *_, **__: pytest.fail("trained again"))
     monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
     reproduce("mrl-pr", tiny_pairs(48, held=12), mrl, quick=True, noise=0.5, settings=SMALL, device="cpu")
     assert before == {kind: (mrl / f"mrl-pr.{kind}").read_bytes() for kind in before}
@@ -326,10 +336,10 @@ def test_the_worst_failures_come_first_and_once_a_picture(monkeypatch: pytest.Mo
     )
     first, second = failures.worst(four(), scores, "image")
     assert (first.place, second.place) == (2, 1)
-    assert (first.found[0].place, first.found[0].right, first.found[0].score) == (4, False, 8.0)
-    assert first.note == "b" and first.found[0].note == "c"
+    assert (first.answers[0].place, first.answers[0].right, first.answers[0].score) == (4, False, 8.0)
+    assert first.note == "b" and first.answers[0].note == "c"
     asked = failures.worst(four(), scores, "text")  # rows 1 and 2 (tied) are right with picture 0; 3 finds 1; 4 finds 2
-    assert [(query.place, query.found[0].place) for query in asked] == [(4, 2), (3, 1)]
+    assert [(query.place, query.answers[0].place) for query in asked] == [(4, 2), (3, 1)]
 
 
 def test_failures_are_a_sheet_with_its_numbers(sharing: Path) -> None:
@@ -367,7 +377,7 @@ def test_the_mixture_drawn_is_the_one_that_divided(ncr: Path) -> None:
     for name in "AB":
         kept = arrays[f"clean_{name}"][train]
         assert [float(row[f"clean_{name}"]) for row in rows] == pytest.approx(kept.tolist())
-        found = ncr_runs.division(work.Work("x", tiny_pairs(), ncr), run=run.folder, truth=None, noise=0)
+        found = ncr_runs.division(exhibits.Work("x", tiny_pairs(), ncr), run=run.folder, truth=None, noise=0)
         assert gaussians(found.losses[name], seed=found.seed) == pytest.approx(kept)
         assert [part["mean"] for part in told["mixtures"][name]] == sorted(p["mean"] for p in told["mixtures"][name])
         assert sum(part["share"] for part in told["mixtures"][name]) == pytest.approx(1)
@@ -465,12 +475,12 @@ def test_rectified_labels_are_those_of_the_run(ncr: Path) -> None:
 def test_examples_frame_the_pictures_that_fit() -> None:
     scores = np.array([[5, 1, 4, 0, 0], [4, 2, 9, 0, 1], [3, 3, 1, 1, 0], [2, 4, 2, 3, 7]], np.float32)
     first, *_ = examples.drawn(four(), scores, count=4)
-    assert first.place == 0 and [one.place for one in first.found] == [0, 1, 2, 3]
-    assert [one.right for one in first.found] == [True, False, False, False]
+    assert first.place == 0 and [one.place for one in first.answers] == [0, 1, 2, 3]
+    assert [one.right for one in first.answers] == [True, False, False, False]
     from scipy.sparse import csr_matrix
 
     known = csr_matrix(np.array([[1, 0, 1, 0]] + [[0, 0, 0, 0]] * 4, dtype=bool))
-    assert [one.right for one in examples.drawn(replace(four(), relevance=known), scores)[0].found] == [
+    assert [one.right for one in examples.drawn(replace(four(), relevance=known), scores)[0].answers] == [
         True,
         False,
         True,

@@ -14,8 +14,8 @@ import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.measuring.metrics import circular_variance
 from matchlight.pairs import Pairs
-from matchlight.reproduce import aoq_cost, dive_ablation, dive_attention, dive_cost, reproduce, work
-from matchlight.reproduce.pages import page
+from matchlight.reproduce import aoq_cost, dive_ablation, dive_attention, dive_cost, exhibits, reproduce
+from matchlight.reproduce.exhibit_page import page
 from matchlight.scoring.encode import encode_both
 from matchlight.training.mining import load
 from tests.reproduce.test_reproduce import WORDS, check_files, rows_of, runs_of
@@ -82,7 +82,7 @@ def test_the_published_sums_are_those_of_the_published_recalls(rounds: Path) -> 
 
 
 def test_called_again_no_round_is_trained_again(rounds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(exhibits, "train", lambda *_, **__: pytest.fail("trained again"))
     rows = rows_of(rounds, "aoq-sensitivity")
     reproduce("aoq-sensitivity", tiny_pairs(), rounds, settings=PLAIN, device="cpu")
     assert rows_of(rounds, "aoq-sensitivity") == rows
@@ -254,7 +254,7 @@ def test_all_methods_are_timed_beside_one_vector(tmp_path: Path) -> None:
 
 
 def test_words_of_the_data_are_counted() -> None:
-    found = dive_cost.caption_lengths(work.Work("x", tiny_pairs(), Path("x")), "val")
+    found = dive_cost.caption_lengths(exhibits.Work("x", tiny_pairs(), Path("x")), "val")
     assert sorted(set(found.tolist())) == [7, 8]  # "x and y and z", "a x near y near z": start and end counted
 
 

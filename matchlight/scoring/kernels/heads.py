@@ -40,7 +40,7 @@ class Reasoning:
         edges = torch.bmm(nodes, asked[..., None]).squeeze(-1).float().softmax(-1)
         mixed = torch.bmm(edges[:, None].to(nodes.dtype), nodes).squeeze(1)
         first = (mixed @ layer + bias.to(nodes.dtype)).relu()
-        return _judged(first, self.evaluate)
+        return _scored(first, self.evaluate)
 
 
 def _folded(query: nn.Linear, key: nn.Linear, out: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -64,9 +64,9 @@ class Filtering:
         gates = (nodes @ self.weight.to(nodes.dtype)).float().add(self.bias).sigmoid()
         weights = gates / (gates.sum(-1, keepdim=True) + 1e-8)
         mixed = torch.bmm(weights[:, None].to(nodes.dtype), nodes).squeeze(1).float()
-        return _judged(mixed / (mixed.norm(dim=-1, keepdim=True) + 1e-8), self.evaluate)
+        return _scored(mixed / (mixed.norm(dim=-1, keepdim=True) + 1e-8), self.evaluate)
 
 
-def _judged(vector: Tensor, evaluate: nn.Linear) -> Tensor:
+def _scored(vector: Tensor, evaluate: nn.Linear) -> Tensor:
     score: Tensor = (vector.float() @ evaluate.weight[0].float() + evaluate.bias.float()).sigmoid()
     return score

@@ -22,9 +22,9 @@ from matchlight.devices import pick_device
 from matchlight.measuring.protocols import Report
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibit_page import data_facts, how_facts, page
 from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, plain
-from matchlight.reproduce.pages import data_facts, how_facts, page
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, check_needs, train
 from matchlight.training.recipes import Method, grounded, method, nearest
