@@ -1,1 +1,15 @@
-"""What a data set is read from, broken by and known again by."""
+"""Data sets: reading and writing them, noise on purpose, a drawn data set, and what is computed from data alone.
+
+In reading order:
+
+    formats/            readers and writers: a folder or file -> Pairs, Pairs -> a folder
+    scenes/             picture-book scenes: a data set that is drawn here, whose truth is known exactly
+    noise/              mismatched pairs and flipped labels, from a seed and on record
+    tokenising.py       a caption cut into words
+    caption_labels.py   class labels from the things that captions name
+    fingerprints.py     is this the same data? which pairs has a run learnt from?
+    near_duplicates.py  pictures that look the same
+    cache.py            the folder that keeps what is costly to compute from pictures
+    findings.py         the files of an audit: pairs.csv and summary.json, read and written
+    cells.py            CSV cells that a spreadsheet cannot take for a formula
+"""

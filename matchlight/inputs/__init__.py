@@ -1,1 +1,12 @@
-"""From pairs to tensors."""
+"""From pairs to tensors.
+
+In reading order:
+
+    text/                 captions as numbers: vocabularies, and all captions of a data set in one array
+    sentence_encoders.py  pretrained encoders of sentences
+    backbones/            picture networks: pixels -> a grid of vectors
+    features/             what a backbone makes of every picture, computed once and stored
+    prepare.py            pairs -> features or pixels, a vocabulary, word ids and the sizes a recipe needs
+    batches.py            rows of the table -> Batch
+    augmentation.py       crops, flips, dropped words and regions; training only
+"""

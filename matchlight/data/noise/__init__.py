@@ -1,8 +1,13 @@
 """Noise on purpose: captions that move to a wrong picture, labels that flip; always from a seed, always on record.
 
 Each function returns new `Pairs` and the `Truth` of what was done to them; nothing is changed in place, no split but
-the named one is touched, and the same seed gives the same noise. `truth.py` is the record, `fits.py` deals captions out
-so that none fits, `moving.py` and `labels.py` hold our own noise, `papers.py` replays that of published work.
+the named one is touched, and the same seed gives the same noise. In reading order:
+
+    truth.py        the record of what was made wrong
+    fits.py         which captions fit which pictures, and how to exchange captions so that none fits
+    mismatching.py  captions moved to wrong pictures
+    label_noise.py  flipped class labels
+    papers.py       the noise of published work, replayed
 """
 
 from matchlight.data.noise.label_noise import flip_labels

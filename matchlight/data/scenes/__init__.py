@@ -1,8 +1,16 @@
 """Picture-book scenes: the embedded data set, drawn from emoji sprites, whose truth is known exactly.
 
-`catalogue` and `places` say what there is, `compose` makes a scene, `render` paints it (with `canvas`, `backdrops`
-and `sprites`), `grammar` writes captions with their meanings, `relevance` decides which captions fit which pictures,
-`folder` writes it all down, `sheet` shows some of it. The terms they share are in `graph`.
+In reading order:
+
+    graph.py            the scene graph, whose terms the others share
+    things.py           the things a scene can hold
+    places.py           where scenes happen
+    compose.py          which things meet where, how many, how big
+    render.py           a scene painted, with canvas.py, backdrops.py and sprites.py
+    grammar.py          captions with their meanings
+    exact_relevance.py  which captions fit which pictures
+    drawing.py          a whole data set written into a folder
+    sheet.py            some of its scenes on one page
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 
 Every picture is resized whole, sides unequal if need be, to one size: nothing at its borders is lost, and every picture
 has the same number of cells. Pictures are decoded by threads ahead of the network. One that cannot be read gets a row
-of zeros, is counted, and is listed in `store.broken`.
+of zeros, is counted, and is listed in `store.broken`. decode.py makes pixels of pictures, fill.py writes a store row by
+row, store.py reads one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Captions as numbers: words, the vocabulary that numbers them, and all captions of a data set in one array.
 
-In the order captions flow: `tokenize` (words.py) cuts a caption into words, `Vocabulary` (vocabulary.py) gives each
-word its number, `pad` and `Captions` (captions.py) turn lists of numbers into rectangles, a batch at a time.
+In the order captions flow: `tokenize` (data/tokenising.py) cuts a caption into words, `Vocabulary` (vocabulary.py)
+gives each word its number, `pad` and `Captions` (captions.py) turn lists of numbers into rectangles, a batch at a time.
 """
 
 from matchlight.data.tokenising import sentences, tokenize, words

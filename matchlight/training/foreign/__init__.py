@@ -1,8 +1,9 @@
 """Files of other projects: the authors' checkpoints and vocabularies, read without running anything they contain.
 
-They are pickles, and a pickle can run any program. Here it cannot: a machine of our own runs it (`machine`), only
-listed names mean anything to it (`names`), tensors stay inside their storages (`tensors`) and storages inside their
-file (`containers`). What comes out are dictionaries, lists, text, numbers, numpy arrays and CPU tensors.
+They are pickles, and a pickle can run any program. Here it cannot: a machine of our own runs it (`machine`), takes only
+plain numbers, text and bytes from it (`literals`) and knows listed names alone (`names`); tensors stay inside their
+storages (`tensors`) and storages inside their file (`containers`). What comes out are dictionaries, lists, text,
+numbers, numpy arrays and CPU tensors.
 """
 
 from __future__ import annotations
