@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from matchlight.core import BadInput
-from matchlight.data.cells import safe_cell
+from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.findings import PictureNames, row_number, whole_number
 from matchlight.pairs import Pairs
 
@@ -105,7 +105,7 @@ def _decision(entry: Mapping[str, object], where: str) -> Decision:
     if caption.strip() and caption_row is None:
         raise _no_partner(where)
     word = word.strip()
-    return Decision(row, OLD_WORDS.get(word, word), image or None, caption_row, where=where)
+    return Decision(row, OLD_WORDS.get(word, word), plain_cell(image) or None, caption_row, where=where)
 
 
 def named_partners(decisions: Mapping[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:

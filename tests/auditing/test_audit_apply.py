@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matchlight.auditing import report
 from matchlight.auditing.apply import apply, clean, sure_pictures
-from matchlight.auditing.decisions import Decision, named_partners, read_decisions
+from matchlight.auditing.decisions import DECISIONS, OLD_WORDS, Decision, as_csv, named_partners, read_decisions
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
@@ -197,3 +198,15 @@ def test_a_copy_may_lie_beside_a_single_file_of_vectors_and_beside_a_folder(audi
     about["data"]["path"], about["split"] = str(tmp_path / "vectors" / "set.npz"), "all"
     write_json(audited[0] / "summary.json", about)
     assert apply(audited[0], tmp_path / "vectors" / "clean.npz")["kept"] == 4
+
+
+def test_the_page_and_the_journal_use_the_words_that_are_read_here(tmp_path):
+    script = (Path(report.__file__).parent / "page" / "report.js").read_text()
+    for old, word in OLD_WORDS.items():
+        assert f"'{word}'" in script and f"{old}: '{word}'" in script
+        (tmp_path / "said.csv").write_text(f"row,decision\n0,{old}\n1,{word}\n")
+        assert [one.decision for one in read_decisions(tmp_path / "said.csv", 2).values()] == [word, word]
+    assert set(OLD_WORDS.values()) < set(DECISIONS)
+    saved = [Decision(2, "rematch", "=a.png"), Decision(3, "rematch", None, 0), Decision(4, "drop")]
+    (tmp_path / "said.csv").write_text(as_csv(saved))
+    assert list(read_decisions(tmp_path / "said.csv", 5).values()) == saved
