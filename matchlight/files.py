@@ -2,7 +2,7 @@
 
 `replaced` gives a draft that takes a file's place in one step; `write_text`, `write_json`, `write_array` and
 `write_npz` use it; `new_file` and `new_folder` say in one line where a path that a user named cannot be written.
-`locked` holds a folder or says which process does, `try_lock` asks without an error; `Lock` is what both use.
+`locked` holds a folder or says which process does, `try_lock` tries without an error; `Lock` is what both use.
 """
 
 from __future__ import annotations

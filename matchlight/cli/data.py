@@ -249,15 +249,15 @@ def cache(
     from matchlight.data import cache as store
 
     freed = store.cache_clear() if clear else 0
-    listing = store.cache_listing()
-    found = {"folder": store.folder(), "bytes": sum(entry["bytes"] for entry in listing), "entries": listing}
+    listing, folder = store.cache_listing(), store.folder()
+    total = sum(entry["bytes"] for entry in listing)
     if as_json:
-        emit({**found, "freed": freed} if clear else found)
+        emit({"folder": folder, "bytes": total, "entries": listing} | ({"freed": freed} if clear else {}))
         return
     rows = [[entry["what"], entry["name"][:8], megabytes(entry["bytes"]), entry["last_used"]] for entry in listing]
     if rows:
         table("", ["what", "name", "size", "last used (UTC)"], rows)
-    typer.echo(f"{megabytes(found['bytes'])} in {found['folder']}" + (f"; {megabytes(freed)} freed" if clear else ""))
+    typer.echo(f"{megabytes(total)} in {folder}" + (f"; {megabytes(freed)} freed" if clear else ""))
 
 
 def _extent(size: str) -> tuple[int, int]:

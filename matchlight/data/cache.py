@@ -12,11 +12,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from matchlight.console import say
 from matchlight.core import BadInput
@@ -39,10 +39,10 @@ def folder() -> Path:
 def limit() -> int:
     """How many bytes the cache may hold."""
     text = os.environ.get("MATCHLIGHT_CACHE_LIMIT", "20GB")
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?b?)\s*", text.lower())
-    if not found or found[2] in ("k", "m", "g", "t"):
+    size = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?b?)\s*", text.lower())
+    if not size or size[2] in ("k", "m", "g", "t"):
         raise BadInput(f"MATCHLIGHT_CACHE_LIMIT={text!r} is no size; write bytes or a number with KB, MB, GB or TB")
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(float(size[1]) * UNITS[size[2]])
 
 
 def write_json(path: Path, value: object) -> None:
@@ -75,10 +75,10 @@ def locked(entry: Path) -> Iterator[None]:
 def entries() -> list[Path]:
     """The folders of the cache, least recently used first."""
     try:
-        found = [path for path in folder().iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
+        there = [path for path in folder().iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
     except FileNotFoundError:
         return []
-    return sorted(found, key=_last_used)
+    return sorted(there, key=_last_used)
 
 
 def touch(entry: Path) -> None:
@@ -123,12 +123,21 @@ def make_room(wanted: int, *, keep: Path) -> None:
             over -= _remove(entry)
 
 
-def cache_listing() -> list[dict[str, Any]]:
+class CacheRow(TypedDict):
+    """One line of the listing."""
+
+    name: str
+    what: str
+    bytes: int
+    last_used: str  # ISO 8601, UTC
+
+
+def cache_listing() -> list[CacheRow]:
     """What is cached, most recently used first: name, what it is, bytes, last_used (ISO 8601, UTC)."""
     return [_row(entry) for entry in reversed(entries())]
 
 
-def _row(entry: Path) -> dict[str, Any]:
+def _row(entry: Path) -> CacheRow:
     meta, suffix = read_json(entry / META), ""
     if meta is None:
         progress = read_json(entry / PROGRESS) or {}
@@ -137,13 +146,15 @@ def _row(entry: Path) -> dict[str, Any]:
     return {"name": entry.name, "what": described(meta) + suffix, "bytes": _bytes(entry), "last_used": when}
 
 
-def described(meta: dict[str, Any]) -> str:
+def described(meta: Mapping[str, object]) -> str:
     """An entry in words: "features lite0 grid 160x160 of 8000 pictures", or "checksums of /home/me/index"."""
     if "of" in meta:
         return f"{meta['what']} of {meta['of']}"
-    height, width = meta.get("size", ("?", "?"))
+    size, shape = meta.get("size"), meta.get("shape")
+    height, width = size if isinstance(size, list | tuple) else ("?", "?")
+    count = shape[0] if isinstance(shape, list | tuple) else "?"
     words = [meta.get("what", "?"), meta.get("backbone"), meta.get("kind"), f"{height}x{width}"]
-    return " ".join(str(word) for word in words if word) + f" of {meta.get('shape', ['?'])[0]} pictures"
+    return " ".join(str(word) for word in words if word) + f" of {count} pictures"
 
 
 def cache_clear() -> int:

@@ -1,6 +1,6 @@
 """What is known of the items beside their vectors: names, captions, who belongs to whom, splits, labels, sizes.
 
-Pictures and captions are told by numbers that stay theirs for good: a picture's `id` and a caption's `row`, which at
+Pictures and captions have numbers that never change: a picture's `id` and a caption's `row`, which at
 the first build are their places in the data set, and count on when more data is added. Both ascend with the place in
 the index, so that a number is looked up by bisection.
 """
@@ -69,7 +69,7 @@ class Catalogue:
     # ---- looking up --------------------------------------------------------------------------------------------------
 
     def place(self, number: int) -> int:
-        """The place of the picture with this id; an id that is not there (any more) is told."""
+        """The place of the picture with this id; an id that is not there (any more) is an error."""
         spot = int(np.searchsorted(self.ids, number))
         if spot >= len(self.ids) or self.ids[spot] != number or not self.alive[spot]:
             raise BadInput(f"no picture {number} in this index of {int(self.alive.sum())}")

@@ -135,10 +135,10 @@ def distilled(
             one.settle(value[:: max(1, len(value) // 4096)].float())
         known = {side: _seen(len(value), (unseen or {}).get(side)) for side, value in values.items()}
         limit = SECONDS if seconds is None else seconds
-        ask = ScoredBlocks(searcher, maps, values, known, np.random.default_rng(seed), limit)
-        blocks = ask.blocks(hard=False)
+        scored = ScoredBlocks(searcher, maps, values, known, np.random.default_rng(seed), limit)
+        blocks = scored.blocks(hard=False)
         _learn(maps, values, blocks, steps=STEPS // 4)
-        _learn(maps, values, [*blocks, *ask.blocks(hard=True)], steps=STEPS)
+        _learn(maps, values, [*blocks, *scored.blocks(hard=True)], steps=STEPS)
     finally:
         torch.random.set_rng_state(before)
     return Distilled(maps)
@@ -158,7 +158,7 @@ class ScoredBlocks:
     searcher: Searcher
     maps: nn.ModuleDict
     values: dict[str, Tensor]
-    known: dict[str, np.ndarray]  # places that may be asked about
+    known: dict[str, np.ndarray]  # places that may be scored
     rng: np.random.Generator
     seconds: float
 
@@ -193,12 +193,12 @@ class ScoredBlocks:
     def _near(self) -> list[np.ndarray]:
         """Pictures and captions around a few captions drawn at random: what the maps, as they are, find alike."""
         values = self.values
-        asked, found = self.maps[TEXT](values[TEXT][self._some(TEXT, 4)].float()), []
+        queries, nearest = self.maps[TEXT](values[TEXT][self._some(TEXT, 4)].float()), []
         for side in (IMAGE, TEXT):
             parts = torch.split(torch.from_numpy(self.known[side]), 8192)
-            score = torch.cat([self.maps[side](values[side][part].float()) @ asked.T for part in parts]).amax(1)
-            found.append(self.known[side][score.topk(min(SIDE, len(score))).indices.numpy()])
-        return found
+            score = torch.cat([self.maps[side](values[side][part].float()) @ queries.T for part in parts]).amax(1)
+            nearest.append(self.known[side][score.topk(min(SIDE, len(score))).indices.numpy()])
+        return nearest
 
 
 def _learn(maps: nn.ModuleDict, values: dict[str, Tensor], blocks: list[Block], *, steps: int) -> None:
@@ -212,7 +212,7 @@ def _learn(maps: nn.ModuleDict, values: dict[str, Tensor], blocks: list[Block], 
         images, texts, _ = blocks[number]
         product = maps[IMAGE](values[IMAGE][images].float()) @ maps[TEXT](values[TEXT][texts].float()).T
         product = product * heat.exp()
-        loss = _apart(product, wanted[number][0]) + _apart(product.T, wanted[number][1])
+        loss = _divergence(product, wanted[number][0]) + _divergence(product.T, wanted[number][1])
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -226,6 +226,6 @@ def deviates(scores: Tensor) -> Tensor:
     return out
 
 
-def _apart(found: Tensor, wanted: Tensor) -> Tensor:
+def _divergence(products: Tensor, wanted: Tensor) -> Tensor:
     """KL divergence of rows: sharpened deviates against the maps' products."""
-    return F.kl_div(found.log_softmax(1), (SHARP * wanted).log_softmax(1), reduction="batchmean", log_target=True)
+    return F.kl_div(products.log_softmax(1), (SHARP * wanted).log_softmax(1), reduction="batchmean", log_target=True)

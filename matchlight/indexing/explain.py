@@ -3,7 +3,7 @@
 - Cross-attention models say it themselves: the attention of words to regions (or of regions to words), each word
   weighted by how well it agrees with what it saw.
 - Sets of slots: which regions a picture's slots took, which words a caption's slots took, and how near the slots are.
-- All others are asked without a word, without a tile of the picture, and without both: what the two are worth together
+- All others score the pair without a word, without a tile of the picture, and without both: what the two add together
   is s(both) - s(without the word) - s(without the tile) + s(without either).
 """
 
@@ -64,9 +64,9 @@ def explain(index: OpenIndex, place: int, words: str) -> Explanation:
     pairs = list(zip(members, stored.members, query.members, strict=True))
     with products_in("fp32", index.run.device):
         score = float(index.run.matcher.score(stored, query).float().item())
-        found = [member_weights(*pair) for pair in pairs]
-        if all(one is not None for one in found):
-            weights = torch.stack([one for one in found if one is not None]).mean(0).float().cpu()
+        by_member = [member_weights(*pair) for pair in pairs]
+        if all(one is not None for one in by_member):
+            weights = torch.stack([one for one in by_member if one is not None]).mean(0).float().cpu()
             kind, regions = _kind(members[0]), boxes_of(index, stored.members[0], weights.shape[1])
         else:
             kind, (weights, regions) = "occlusion", occluded(index, place, ids)
@@ -136,8 +136,10 @@ def _through_slots(image: Embedding, text: Embedding) -> Tensor:
     words, regions = slot_shares(text), image.extra["shares"]
     assert words is not None
     near = (16 * (text.vectors[0] @ image.vectors[0].T)).flatten().softmax(0).view(text.vectors.shape[1], -1)
-    found = words[0].float() @ near @ regions[0].float().T
-    return found - found.amin(1, keepdim=True) if found.shape[1] > 1 else found  # slots share evenly what they ignore
+    weights = words[0].float() @ near @ regions[0].float().T
+    if weights.shape[1] == 1:
+        return weights
+    return weights - weights.amin(1, keepdim=True)  # slots share evenly what they ignore
 
 
 def nearest(index: OpenIndex, image: Embeddings) -> list[NearCaption]:
@@ -146,9 +148,9 @@ def nearest(index: OpenIndex, image: Embeddings) -> list[NearCaption]:
     rows = index.searcher.proposer.rows(image, IMAGE)[0]
     if side.engine is None or side.engine.each < 2 or len(rows) != image.members[0].vectors.shape[1]:
         return []
-    scores, found = side.engine.search(rows.numpy(), 1)
+    scores, ids = side.engine.search(rows.numpy(), 1)
     out: list[NearCaption] = []
-    for score, near in zip(scores, (side.places(one) for one in found), strict=True):
+    for score, near in zip(scores, (side.places(one) for one in ids), strict=True):
         place = int(near[0]) if len(near) else -1
         row, caption = (int(side.numbers[place]), index.catalogue.caption(place)) if len(near) else (-1, "")
         out.append({"row": row, "caption": caption, "score": float(score[0])})

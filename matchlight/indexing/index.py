@@ -156,10 +156,10 @@ class Index(OpenIndex):
         alive = self.catalogue.alive
         return int(alive.sum() if side == IMAGE else alive[self.catalogue.picture].sum())
 
-    def _hits(self, places: np.ndarray, scores: np.ndarray, wanted: str, asked: str | None) -> list[Hit]:
+    def _hits(self, places: np.ndarray, scores: np.ndarray, wanted: str, query: str | None) -> list[Hit]:
         known = self.catalogue
         if wanted == IMAGE:
-            pictures, captions = places, self._best_captions(places, asked)
+            pictures, captions = places, self._best_captions(places, query)
         else:
             pictures, captions = known.picture[places], places
         out = []
@@ -168,9 +168,9 @@ class Index(OpenIndex):
             out.append(Hit(rank_, float(score), int(known.ids[picture]), known.name(picture), text, row))
         return out
 
-    def _best_captions(self, pictures: np.ndarray, asked: str | None) -> np.ndarray:
+    def _best_captions(self, pictures: np.ndarray, query: str | None) -> np.ndarray:
         """A caption of each picture: the one that shares most words with the question, else the first; -1 for none."""
-        words = set(asked.lower().split()) if asked else set()
+        words = set(query.lower().split()) if query else set()
         return np.array([self._best_caption(int(picture), words) for picture in pictures], dtype=np.int64)
 
     def _best_caption(self, picture: int, words: set[str]) -> int:

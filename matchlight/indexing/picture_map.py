@@ -35,9 +35,9 @@ def _placed(rows: np.ndarray, seed: int) -> np.ndarray:
 
     short = PCA(min(32, *rows.shape), random_state=seed).fit_transform(rows)
     perplexity = min(30.0, (len(rows) - 1) / 3)
-    found = TSNE(2, perplexity=perplexity, init="pca", random_state=seed, max_iter=500).fit_transform(short)
-    found = found - (found.max(0) + found.min(0)) / 2
-    return np.asarray(found / max(1e-6, np.abs(found).max()), dtype=np.float32)
+    layout = TSNE(2, perplexity=perplexity, init="pca", random_state=seed, max_iter=500).fit_transform(short)
+    layout = layout - (layout.max(0) + layout.min(0)) / 2
+    return np.asarray(layout / max(1e-6, np.abs(layout).max()), dtype=np.float32)
 
 
 def beside(rows: np.ndarray, known: np.ndarray, places: np.ndarray, *, seed: int = 0) -> np.ndarray:

@@ -67,7 +67,7 @@ class QueryEncoder:
             ids = list(self._sentences.token_ids([words])[0])
             return ids, self._pieces(ids), []
         if self.run.vocabulary is None:
-            raise BadInput("this model reads text vectors, not words; it can be asked with items of the index only")
+            raise BadInput("this model reads text vectors, not words; it can be queried with items of the index only")
         known = tokenize(words)
         ids = self.run.vocabulary.encode(words)
         unknown = [word for word in known if word not in self.run.vocabulary and word != UNK]
@@ -113,8 +113,8 @@ class QueryEncoder:
         place = torch.zeros(len(pictures), dtype=torch.int64)
         if self._view.kind == "pixels":
             return Items(torch.from_numpy(np.stack([resized(one, size) for one in pictures])), None, place)
-        found = encode(pictures, self._backbone, kind=self._view.kind, size=size)
-        return Items(torch.from_numpy(found).float(), None, place)
+        features = encode(pictures, self._backbone, kind=self._view.kind, size=size)
+        return Items(torch.from_numpy(features).float(), None, place)
 
     # ---- both --------------------------------------------------------------------------------------------------------
 

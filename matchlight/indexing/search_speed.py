@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -105,8 +106,8 @@ def _sides(folder: Path, items: int, each: int, dim: int, questions: int) -> dic
     starts = range(0, items, SHARD)
     for number, start in enumerate(track(starts, "drawing")):
         write_shard(folder / f"image-{number:05d}", drawn.sets(drawn.owner[start : start + SHARD], 1 + number))
-    asked = torch.randint(items, (questions,), generator=torch.Generator().manual_seed(9))
-    write_shard(folder / "text-00000", drawn.sets(drawn.owner[asked], 0))
+    origins = torch.randint(items, (questions,), generator=torch.Generator().manual_seed(9))
+    write_shard(folder / "text-00000", drawn.sets(drawn.owner[origins], 0))
     images = Sets([folder / f"image-{number:05d}" for number in range(len(starts))])
     texts = Sets([folder / "text-00000"])
     return {
@@ -150,25 +151,25 @@ def _middle(spent: list[float]) -> Milliseconds:
 def time_drawn_sets(
     items: int, *, each: int = 4, dim: int = 256, target: float = 0.98, questions: int = 200, exact: int = 12
 ) -> DrawnSpeed:
-    """Build and ask one collection of drawn sets; memory is this process's peak so far."""
+    """Build and search one collection of drawn sets; memory is this process's peak so far."""
     with tempfile.TemporaryDirectory() as folder:
         sides = _sides(Path(folder), items, each, dim, questions)
         matcher = Matcher({}, SmoothChamfer())
-        matcher.register_parameter("somewhere", torch.nn.Parameter(torch.zeros(1)))  # a model is asked where it lives
+        matcher.register_parameter("somewhere", torch.nn.Parameter(torch.zeros(1)))  # its device is that of a parameter
         searcher = Searcher(matcher, Plain(matcher), sides, CPU)
         with Clock() as building:
             engine = Faiss.of(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, CPU))
             engine.save(Path(folder) / "engine")
         sides[IMAGE].engine = engine
         with Clock() as measuring:
-            found = measure(searcher, true_best(searcher, TEXT, seed=0, questions=questions), target)
-        sides[IMAGE].candidates, sides[IMAGE].merge = found.candidates, found.merge
+            measured = measure(searcher, true_best(searcher, TEXT, seed=0, questions=questions), target)
+        sides[IMAGE].candidates, sides[IMAGE].merge = measured.candidates, measured.merge
 
-        def ask(number: int, *, everything: bool = False) -> object:
+        def search(number: int, *, everything: bool = False) -> object:
             query = sides[TEXT].sets.take(np.array([number % questions]))
             return searcher.top(query, TEXT, IMAGE, top=TOP, exact=everything)
 
-        quick, slow = timed(ask, questions), timed(lambda number: ask(number, everything=True), exact)
+        quick, slow = timed(search, questions), timed(partial(search, everything=True), exact)
         disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     return {
         "items": items,
@@ -180,9 +181,9 @@ def time_drawn_sets(
         "measuring_seconds": round(measuring.wall, 2),
         "disk_mb": round(disk / 1e6, 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        "candidates": found.candidates,
-        "recall": round(found.recall, 4),
-        "questions": found.questions,
+        "candidates": measured.candidates,
+        "recall": round(measured.recall, 4),
+        "questions": measured.questions,
         "milliseconds": quick,
         "exact_milliseconds": slow,
         "per_second": round(1000 / quick["p50"], 1),
@@ -198,7 +199,7 @@ def _ratio(slow: dict[str, float], quick: dict[str, float], by: str = "p50", com
 
 
 def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **settings: Unpack[Settings]) -> RunSpeed:
-    """Index all pictures with all captions but the last of each, and ask with last captions of the test split.
+    """Index all pictures with all captions but the last of each, and search with the last captions of the test split.
 
     So neither the model nor the index has seen a question. The settings are those of `Index.build`.
     """
@@ -212,15 +213,15 @@ def time_run(run: Run, pairs: Pairs, out: Path, *, questions: int = 200, **setti
         index = Index.build(run, pairs.select(np.arange(len(pairs.names)), left), out, **settings)
     with index:
         words = [pairs.captions[row] for row in rows]
-        found: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
+        answers: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}
         reading = timed(lambda number: index.encoder.words(words[number]), len(words))
 
-        def ask(number: int, *, everything: bool) -> None:
+        def search(number: int, *, everything: bool) -> None:
             hits = index.search(words[number], top=TOP, exact=everything).hits
-            found[everything][number] = [hit.id for hit in hits]
+            answers[everything][number] = [hit.id for hit in hits]
 
-        spent = {way: timed(lambda number, way=way: ask(number, everything=way), len(words)) for way in found}  # type: ignore[misc]
-        kept = [np.isin(best, found[False][number]).mean() for number, best in found[True].items()]
+        spent = {way: timed(partial(search, everything=way), len(words)) for way in answers}
+        kept = [np.isin(best, answers[False][number]).mean() for number, best in answers[True].items()]
         about = index.describe()
     return {
         "method": run.method,

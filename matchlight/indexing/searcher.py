@@ -89,8 +89,8 @@ class Searcher:
     def propose(self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None) -> np.ndarray:
         """Ascending places of `count` candidates (or fewer) for one query's vectors (1, q, d)."""
         side = self.sides[wanted]
-        scores, found = self.listed(rows, wanted, count, among)
-        return side.places(chosen(scores[0], found[0], count, side.merge))
+        scores, items = self.listed(rows, wanted, count, among)
+        return side.places(chosen(scores[0], items[0], count, side.merge))
 
     def listed(
         self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None
@@ -99,10 +99,10 @@ class Searcher:
         side = self.sides[wanted]
         assert side.engine is not None
         allowed = None if among is None else side.numbers[among]
-        asked = count * min(side.engine.each, SPARE)
-        scores, found = side.engine.search(rows.flatten(0, 1).numpy(), asked, allowed)
+        wanted_rows = count * min(side.engine.each, SPARE)
+        scores, items = side.engine.search(rows.flatten(0, 1).numpy(), wanted_rows, allowed)
         shape = (len(rows), rows.shape[1], -1)
-        return scores.reshape(shape), found.reshape(shape)
+        return scores.reshape(shape), items.reshape(shape)
 
     def scored(self, query: Embeddings, given: str, wanted: str, places: np.ndarray | None) -> np.ndarray:
         """(n,) true scores of a query with the items at these places (None: all of them)."""
@@ -115,12 +115,12 @@ class Searcher:
         ]
         return np.concatenate(parts)
 
-    def _block(self, query: Embeddings, given: str, wanted: str, found: Embeddings) -> np.ndarray:
-        found = found.to(self.device)
+    def _block(self, query: Embeddings, given: str, wanted: str, block: Embeddings) -> np.ndarray:
+        block = block.to(self.device)
         if given == wanted:
-            return alike(self.proposer.rows(query, given), self.proposer.rows(found, wanted)).numpy()
-        images, texts = (query, found) if given == IMAGE else (found, query)
-        if len(found) <= FEW:
+            return alike(self.proposer.rows(query, given), self.proposer.rows(block, wanted)).numpy()
+        images, texts = (query, block) if given == IMAGE else (block, query)
+        if len(block) <= FEW:
             return self.matcher.score(images, texts).float().cpu().numpy().ravel()
         return score_all(self.matcher, images, texts, device=self.device).ravel()
 

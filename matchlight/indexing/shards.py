@@ -127,9 +127,9 @@ def write_sides(
                 _write_thumbs(target, source, span)
             elif not is_whole(target):
                 index = source.index(kind)[span]
-                found = encode(matcher, source.table, kind, index)
+                embedding = encode(matcher, source.table, kind, index)
                 own = boxes[index].astype(np.float32) if boxes is not None and kind == IMAGE else None
-                write_shard(target, _kept(found, kind, own), keep_padding=matcher.depends_on_padding)
+                write_shard(target, _kept(embedding, kind, own), keep_padding=matcher.depends_on_padding)
     devices.barrier()
     return shards
 

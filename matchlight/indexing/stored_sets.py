@@ -100,8 +100,8 @@ class _Part:
             return np.asarray(array[_as_slice(places)])
         room = np.zeros((len(places), *tail), dtype=array.dtype)
         if name not in self.follows:
-            found = array[_as_slice(places)]
-            room[(slice(None), *(slice(side) for side in found.shape[1:]))] = found
+            stored = array[_as_slice(places)]
+            room[(slice(None), *(slice(side) for side in stored.shape[1:]))] = stored
             return room
         assert self.offsets is not None
         steps = np.arange(tail[0])

@@ -3,8 +3,8 @@
 For some captions (and some pictures) of the index everything is scored, which gives the true best ten. Then the engine
 proposes more and more candidates until they hold the wanted share of those ten, less the standard error of so few
 questions. A number is chosen on one half of the questions and its recall measured on the other half, both ways round:
-the recall that is told is that of questions which had no say. What is learned from the index (`distil.py`) does not see
-these questions either.
+the recall that is reported is that of questions which had no part in the choice. What is learned from the index
+(`distil.py`) does not see these questions either.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class Measured:
         }
 
 
-def questions_for(items: int, asked: int) -> int:
-    """How many of `asked` possible questions are asked of so many items."""
-    return min(asked, MOST, max(FEWEST, min(PAIRS // items, round(SHARE * asked))))
+def questions_for(items: int, available: int) -> int:
+    """How many of the `available` items are used as queries against so many items."""
+    return min(available, MOST, max(FEWEST, min(PAIRS // items, round(SHARE * available))))
 
 
 @torch.inference_mode()
 def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
     """Score everything for a sample of questions."""
-    sets, asked = searcher.sides[other(given)].sets, searcher.sides[given].sets
+    sets, own = searcher.sides[other(given)].sets, searcher.sides[given].sets
     there, among = (searcher.sides[side].remaining() for side in (other(given), given))
     count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
     some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
-    queries = asked.take(some).to(searcher.device)
+    queries = own.take(some).to(searcher.device)
     scores = np.empty((count, len(there)), dtype=np.float32)
     starts = range(0, len(there), BLOCK)
     with products_in("fp32", searcher.device):
@@ -96,13 +96,13 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
 def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) -> int:
     """How many candidates an engine that misses nothing would have to propose."""
     queries = proposer.rows(truth.queries, truth.given)
-    found = []
+    counts = []
     for merge in MERGES if queries.shape[1] > 1 else MERGES[:1]:
         scores = proposal_scores(queries, rows, merge)
         own = np.take_along_axis(scores, truth.best, 1)
         ranks = np.sort(np.concatenate([(scores >= own[:, k, None]).sum(1) for k in range(own.shape[1])]))
-        found.append(int(ranks[min(len(ranks) - 1, int(np.ceil(target * len(ranks))) - 1)]))
-    return min(found)
+        counts.append(int(ranks[min(len(ranks) - 1, int(np.ceil(target * len(ranks))) - 1)]))
+    return min(counts)
 
 
 def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | None = None) -> Measured:
@@ -114,8 +114,8 @@ def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | N
     ways = [trial.way(number, half) for number, (half, _) in zip(numbers, halves, strict=True)]
     held = [trial.kept(n)[way][rest] for n, way, (_, rest) in zip(numbers, ways, halves, strict=True)]
     most = int(np.argmax(numbers))
-    found = float(np.concatenate(held).mean())
-    return Measured(numbers[most], ways[most], found, count, target, trial.total)
+    recall = float(np.concatenate(held).mean())
+    return Measured(numbers[most], ways[most], recall, count, target, trial.total)
 
 
 @dataclass
@@ -140,13 +140,13 @@ class Trial:
 
     def _kept(self, lists: tuple[np.ndarray, np.ndarray], count: int, merge: str) -> np.ndarray:
         side = self.searcher.sides[self.truth.wanted]
-        found = [side.places(chosen(*pair, count, merge)) for pair in zip(*lists, strict=True)]
-        return np.array([np.isin(best, some).mean() for best, some in zip(self.truth.best, found, strict=True)])
+        candidates = [side.places(chosen(*pair, count, merge)) for pair in zip(*lists, strict=True)]
+        return np.array([np.isin(best, some).mean() for best, some in zip(self.truth.best, candidates, strict=True)])
 
     def way(self, count: int, half: np.ndarray) -> str:
         """How to merge for these questions."""
-        found = self.kept(count)
-        return max(found, key=lambda merge: float(found[merge][half].mean()))
+        shares = self.kept(count)
+        return max(shares, key=lambda merge: float(shares[merge][half].mean()))
 
     def enough(self, half: np.ndarray, target: float) -> int:
         """The fewest candidates that hold the target for these questions, and likely for others."""

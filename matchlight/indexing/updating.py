@@ -55,7 +55,7 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
 
 
 def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict[str, list[str]], last: Next) -> None:
-    """What proposes, the engine and the number of candidates made and measured anew, as the index was asked for."""
+    """Candidate vectors, engine and number of candidates made and measured anew, with the options of the build."""
     info = index.info
     how = Options(
         info["engine"]["name"],

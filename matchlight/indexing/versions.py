@@ -47,7 +47,7 @@ class Manifest(TypedDict):
 
 
 def locked(root: Path) -> AbstractContextManager[None]:
-    """Hold an index folder while changing it; a second process is told so."""
+    """Hold an index folder while changing it; a second process is refused."""
     return files.locked(root, "changing this index")
 
 
@@ -164,7 +164,7 @@ def draft(root: Path, plan: Mapping[str, object]) -> Path:
             kept = path
         else:
             shutil.rmtree(path)
-    numbers = [int(found[1]) for path in root.iterdir() if (found := VERSION.fullmatch(path.name))]
+    numbers = [int(match[1]) for path in root.iterdir() if (match := VERSION.fullmatch(path.name))]
     path = root / f"v{max(numbers, default=0) + 1:04d}{PARTIAL}"
     if kept is not None and kept != path:
         os.replace(kept, path)

@@ -119,14 +119,14 @@ class Faiss(Engine):
         if self.kind == "flat":
             return 0
         some = np.random.default_rng(0).choice(len(flat), min(queries, len(flat)), replace=False)
-        asked, near = flat[some].astype(np.float32), min(near, len(flat))
+        sample, near = flat[some].astype(np.float32), min(near, len(flat))
         blocks = range(0, len(flat), AT_ONCE)
-        exact = np.concatenate([asked @ flat[start : start + AT_ONCE].astype(np.float32).T for start in blocks], 1)
+        exact = np.concatenate([sample @ flat[start : start + AT_ONCE].astype(np.float32).T for start in blocks], 1)
         edge = np.partition(exact, -near, axis=1)[:, -near][:, None] - 1e-3  # half precision moves close rivals
         for effort in EFFORTS:
-            found = self._ask(asked, near, None, effort)[1]
-            hit = np.take_along_axis(exact, np.maximum(found, 0), 1) >= edge
-            if (hit & (found >= 0)).mean() >= ENOUGH:
+            places = self._nearest(sample, near, None, effort)[1]
+            hit = np.take_along_axis(exact, np.maximum(places, 0), 1) >= edge
+            if (hit & (places >= 0)).mean() >= ENOUGH:
                 break
         return effort
 
@@ -151,8 +151,8 @@ class Faiss(Engine):
         if allowed is not None or self.dead.any():
             barred = self.dead if allowed is None else self.dead | ~self._known(allowed)
         rows = min(rows, self.index.ntotal)
-        scores, found = self._ask(queries, rows, barred, self.effort)
-        return scores, np.where(found < 0, NONE, self.ids[np.maximum(found, 0) // self.each])
+        scores, places = self._nearest(queries, rows, barred, self.effort)
+        return scores, np.where(places < 0, NONE, self.ids[np.maximum(places, 0) // self.each])
 
     def _known(self, allowed: np.ndarray) -> np.ndarray:
         """(N,) which items are among these ids; both ascend."""
@@ -161,7 +161,7 @@ class Faiss(Engine):
         keep[spot[self.ids[spot] == allowed]] = True
         return keep
 
-    def _ask(
+    def _nearest(
         self, queries: np.ndarray, rows: int, barred: np.ndarray | None, effort: int
     ) -> tuple[np.ndarray, np.ndarray]:
         share = 1.0 if barred is None else 1 - float(barred.mean())

@@ -52,7 +52,7 @@ def connect(address: str) -> MilvusClient:
     Milvus.check()
     from pymilvus import MilvusClient
 
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what goes wrong is told in a line of ours
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # errors are reported in one line of ours
     try:
         return MilvusClient(address, token=os.environ.get(TOKEN, ""), timeout=20)
     except Exception as problem:  # pymilvus, gRPC and milvus-lite have a dozen classes between them
@@ -80,7 +80,7 @@ class Milvus(Engine):
 
     def __init__(self, client: MilvusClient, collection: str, each: int, *, dim: int):
         self.client, self.collection, self.each, self.dim = client, collection, each, dim
-        self.templates: bool | None = None  # whether filters may have parameters: asked once
+        self.templates: bool | None = None  # whether filters may have parameters: tried once
 
     @classmethod
     def check(cls) -> None:
@@ -141,38 +141,38 @@ class Milvus(Engine):
         """Inner products and ids of the nearest rows."""
         rows = min(rows, MOST)
         if allowed is None:
-            return self._arrays(self._ask(queries, rows), rows)
+            return self._arrays(self._lists(queries, rows), rows)
         if len(allowed) <= NARROW:
             return self._compared(queries, rows, allowed.tolist())
         if len(allowed) <= LISTED:
-            return self._arrays(self._ask(queries, rows, allowed.tolist()), rows)
-        asked = rows
+            return self._arrays(self._lists(queries, rows, allowed.tolist()), rows)
+        limit = rows
         while True:  # a filter that most items pass: ask for more and sift
-            asked = min(MOST, 2 * asked)
-            scores, ids = self._arrays(self._ask(queries, asked), asked)
+            limit = min(MOST, 2 * limit)
+            scores, ids = self._arrays(self._lists(queries, limit), limit)
             keep = np.isin(ids, allowed)
-            if keep.sum(1).min() >= rows or asked == MOST or (ids == NONE).any():
+            if keep.sum(1).min() >= rows or limit == MOST or (ids == NONE).any():
                 return _moved_up(scores, ids, keep, rows)
 
     def _compared(self, queries: np.ndarray, rows: int, items: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Every row of a few items against the queries, compared here."""
         numbers = (np.array(items, dtype=np.int64)[:, None] * self.each + np.arange(self.each)).ravel().tolist()
-        found: list[Stored] = []
+        stored: list[Stored] = []
         for start in range(0, len(numbers), AT_ONCE):
             part = numbers[start : start + AT_ONCE]
             with self._named("get"):
-                found += self.client.get(self.collection, ids=part, output_fields=["item", "vector"])
-        count = min(rows, len(found))
+                stored += self.client.get(self.collection, ids=part, output_fields=["item", "vector"])
+        count = min(rows, len(stored))
         scores = np.full((len(queries), rows), -np.inf, dtype=np.float32)
         ids = np.full((len(queries), rows), NONE, dtype=np.int64)
         if count:
-            seen = np.asarray(queries, np.float32) @ np.array([row["vector"] for row in found], np.float32).T
+            seen = np.asarray(queries, np.float32) @ np.array([row["vector"] for row in stored], np.float32).T
             best = np.argsort(-seen, axis=1, kind="stable")[:, :count]
             scores[:, :count] = np.take_along_axis(seen, best, 1)
-            ids[:, :count] = np.array([row["item"] for row in found], np.int64)[best]
+            ids[:, :count] = np.array([row["item"] for row in stored], np.int64)[best]
         return scores, ids
 
-    def _ask(self, queries: np.ndarray, rows: int, items: list[int] | None = None) -> list[list[Found]]:
+    def _lists(self, queries: np.ndarray, rows: int, items: list[int] | None = None) -> list[list[Found]]:
         if items is not None and self.templates is not False:
             try:
                 answer = self._search(queries, rows, care=4, filter="item in {items}", filter_params={"items": items})
