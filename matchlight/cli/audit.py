@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit, table
 
 KINDS = ("auto", "minilm", "words")
@@ -25,33 +26,39 @@ Pictures = Annotated[
 ]
 
 
-def audit(
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")],
-    run: Annotated[Path | None, typer.Argument(help="A run folder whose model and history are asked as well.")] = None,
-    split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train",
-    truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None,
+@dataclass(kw_only=True)
+class AuditOptions:
+    """What `matchlight audit` can be told."""
+
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")]
+    run: Annotated[Path | None, typer.Argument(help="A run folder whose model and history are asked as well.")] = None
+    split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train"
+    truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None
     quick: Annotated[
         str,
         choice("--quick", ("on", "off"), "Train small cross-validated models as well; off fits fixed vectors alone."),
-    ] = "on",
-    models: Annotated[int, typer.Option(min=1, max=9, help="Small models a fold, averaged.")] = 1,
+    ] = "on"
+    models: Annotated[int, typer.Option(min=1, max=9, help="Small models a fold, averaged.")] = 1
     folds: Annotated[
         int | None,
         typer.Option(min=2, max=20, help="Parts that are judged by models blind to them: 5; with --quick off, 10."),
-    ] = None,
+    ] = None
     captions: Annotated[
         str,
         choice("--captions", KINDS, "How captions are compared: by meaning or by words."),
-    ] = "auto",
-    pictures: Pictures = "auto",
+    ] = "auto"
+    pictures: Pictures = "auto"
     siblings: Annotated[
         bool, typer.Option("--siblings/--no-siblings", help="Compare the captions of one picture with each other.")
-    ] = True,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    json: Json = False,
-) -> None:
+    ] = True
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto"
+    json: Json = False
+
+
+@command_of(AuditOptions)
+def audit(asked: AuditOptions) -> None:
     """Find the pairs of a data set that are wrong: pairs.csv, summary.json and report.html.
 
     Works without a run: models are fitted on parts of the data and asked about the rest.
@@ -63,25 +70,25 @@ def audit(
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
 
-    known = Truth.load(truth) if truth else None
-    loaded = Run.load(run, device=device) if run else None
+    known = Truth.load(asked.truth) if asked.truth else None
+    loaded = Run.load(asked.run, device=asked.device) if asked.run else None
     found = look(
         loaded,
-        Pairs.read(data),
-        out,
-        split=split,
+        Pairs.read(asked.data),
+        asked.out,
+        split=asked.split,
         truth=known,
-        siblings=siblings,
-        source=data,
-        quick=quick == "on",
-        models=models,
-        folds=folds,
-        seed=seed,
-        device=device,
-        captions=captions,
-        pictures=pictures,
+        siblings=asked.siblings,
+        source=asked.data,
+        quick=asked.quick == "on",
+        models=asked.models,
+        folds=asked.folds,
+        seed=asked.seed,
+        device=asked.device,
+        captions=asked.captions,
+        pictures=asked.pictures,
     )
-    emit(found.summary) if json else _print(found)
+    emit(found.summary) if asked.json else _print(found)
 
 
 def _print(found: Any) -> None:

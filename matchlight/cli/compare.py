@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit, table
 
 if TYPE_CHECKING:
@@ -16,30 +17,34 @@ if TYPE_CHECKING:
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
 
 
-def compare(
+@dataclass(kw_only=True)
+class CompareOptions:
+    """What `matchlight compare` can be told."""
+
     methods: Annotated[
         list[str], typer.Argument(help="Names from `matchlight methods`; name=value belongs to the method before it.")
-    ],
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The folder for runs and results; called again, it goes on.")
-    ],
-    noise: Annotated[str, typer.Option(metavar="SHARES", help="Shares of noise to train with.")] = "0,0.2,0.4",
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ... of every entry.")] = 1,
+    ]
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder for runs and results; called again, it goes on.")]
+    noise: Annotated[str, typer.Option(metavar="SHARES", help="Shares of noise to train with.")] = "0,0.2,0.4"
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ... of every entry.")] = 1
     per: Annotated[
         str, choice("--per", ("caption", "picture"), "Captions move one by one, or a picture's all together.")
-    ] = "caption",
+    ] = "caption"
     kind: Annotated[
         str, choice("--kind", ("symmetric", "asymmetric"), "How labels flip, for methods that learn from labels.")
-    ] = "symmetric",
-    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
-    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto",
+    ] = "symmetric"
+    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test"
+    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure.")] = "auto"
     device: Annotated[
         str, typer.Option("--device", help="auto, cpu or cuda; cuda:0,cuda:1 trains two entries at a time.")
-    ] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
-    json: Json = False,
-) -> None:
+    ] = "auto"
+    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto"
+    json: Json = False
+
+
+@command_of(CompareOptions)
+def compare(asked: CompareOptions) -> None:
     """Train methods at several shares of noise, measure them on test, and put the results in one table.
 
     Writes report.html, table.md, table.tex, table.csv, curves.svg and results.json beside the runs. A killed comparison
@@ -51,10 +56,15 @@ def compare(
     from matchlight.comparing.several_devices import compare_on
     from matchlight.comparing.variants import parse_variants
 
-    asked, shares, devices = parse_variants(methods), _shares(noise), [name.strip() for name in device.split(",")]
-    settings = Settings(per=per, kind=kind, split=split, protocol=protocol, precision=precision)
-    results = compare_on(devices, asked, data, out, noise=shares, seeds=seeds, settings=settings, show=_so_far)
-    emit(results) if json else _print(results, out)
+    variants, shares = parse_variants(asked.methods), _shares(asked.noise)
+    devices = [name.strip() for name in asked.device.split(",")]
+    settings = Settings(
+        per=asked.per, kind=asked.kind, split=asked.split, protocol=asked.protocol, precision=asked.precision
+    )
+    results = compare_on(
+        devices, variants, asked.data, asked.out, noise=shares, seeds=asked.seeds, settings=settings, show=_so_far
+    )
+    emit(results) if asked.json else _print(results, asked.out)
     failures(results)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit, help_alone, megabytes, shown, table
 
 if TYPE_CHECKING:
@@ -98,54 +98,60 @@ def convert(
     _done({"out": written, "format": to, "pictures": len(pairs.names), "captions": len(pairs)}, as_json)
 
 
-@data.command()
-def noise(
-    path: Source,
-    out: Out,
-    mismatch: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of pairs to mismatch, 0 to 1.")] = None,
-    labels: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of labels to flip, 0 to 1.")] = None,
+@dataclass(kw_only=True)
+class NoiseOptions:
+    """What `matchlight data noise` can be told."""
+
+    path: Source
+    out: Out
+    mismatch: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of pairs to mismatch, 0 to 1.")] = None
+    labels: Annotated[float | None, typer.Option(metavar="RATIO", help="Share of labels to flip, 0 to 1.")] = None
     per: Annotated[
         str | None, choice("--per", ("caption", "picture"), "What --mismatch moves; caption if not said.")
-    ] = None,
+    ] = None
     kind: Annotated[
         str | None, choice("--kind", ("symmetric", "asymmetric"), "How --labels flips; symmetric if not said.")
-    ] = None,
-    like: Annotated[str | None, choice("--like", ("ncr", "decl", "mrl"), "Replay a paper's own draw.")] = None,
+    ] = None
+    like: Annotated[str | None, choice("--like", ("ncr", "decl", "mrl"), "Replay a paper's own draw.")] = None
     index: Annotated[
         Path | None, typer.Option("--index", help="Apply an index file that a paper's authors share (.npy or .json).")
-    ] = None,
-    seed: Seed = 0,
-    split: Annotated[str, typer.Option(help="The split to break.")] = "train",
+    ] = None
+    seed: Seed = 0
+    split: Annotated[str, typer.Option(help="The split to break.")] = "train"
     drop: Annotated[
         bool, typer.Option("--drop", help="Leave the pairs out instead: the clean ones alone, to compare with.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+    ] = False
+    as_json: Json = False
+
+
+@data.command()
+@command_of(NoiseOptions)
+def noise(asked: NoiseOptions) -> None:
     """Break a share of a data set on purpose; truth.json beside the copy says which rows.
 
     Example: matchlight data noise scenes -o noisy --mismatch 0.3 --seed 4
     """
-    _one_kind(mismatch, labels, index, per, kind)
+    _one_kind(asked.mismatch, asked.labels, asked.index, asked.per, asked.kind)
     from matchlight.data import formats
     from matchlight.data import noise as noises
     from matchlight.files import new_folder
 
-    pairs = formats.read(path)
-    common: dict[str, Any] = {"seed": seed, "split": split, "like": like}
-    if index is not None:
-        broken, truth = noises.replay(pairs, index, split=split)
-    elif mismatch is not None:
-        broken, truth = noises.mismatch(pairs, ratio=mismatch, per=per or "caption", **common)
+    pairs = formats.read(asked.path)
+    common: dict[str, Any] = {"seed": asked.seed, "split": asked.split, "like": asked.like}
+    if asked.index is not None:
+        broken, truth = noises.replay(pairs, asked.index, split=asked.split)
+    elif asked.mismatch is not None:
+        broken, truth = noises.mismatch(pairs, ratio=asked.mismatch, per=asked.per or "caption", **common)
     else:
-        broken, truth = noises.flip_labels(pairs, ratio=labels or 0.0, kind=kind or "symmetric", **common)
-    if drop:
+        broken, truth = noises.flip_labels(pairs, ratio=asked.labels or 0.0, kind=asked.kind or "symmetric", **common)
+    if asked.drop:
         broken = noises.without(broken, truth, bare=False)
     to = formats.format_for_copy(broken)
-    with new_folder(out) as folder:  # the data and the truth about it appear together or not at all
+    with new_folder(asked.out) as folder:  # the data and the truth about it appear together or not at all
         formats.write(broken, folder, to=to)
-        if not drop:  # its rows are those of the broken copy, not of what is left
+        if not asked.drop:  # its rows are those of the broken copy, not of what is left
             truth.save(folder / "truth.json")
-    _done({"out": out, "format": to, "rows": len(pairs.rows(split)), "moved": _moved(truth)}, as_json)
+    _done({"out": asked.out, "format": to, "rows": len(pairs.rows(asked.split)), "moved": _moved(truth)}, asked.as_json)
 
 
 @data.command()

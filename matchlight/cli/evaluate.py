@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit
 
 PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels", "all")
@@ -16,63 +17,79 @@ Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchligh
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
-def evaluate(
-    data: Data,
-    run: Annotated[list[Path] | None, typer.Argument(help="A run folder; several are ranked as an ensemble.")] = None,
-    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test",
-    protocol: Annotated[
-        str, choice("--protocol", PROTOCOLS, "What to measure; all: whatever the data allows.")
-    ] = "auto",
+@dataclass(kw_only=True)
+class EvaluateOptions:
+    """What `matchlight evaluate` can be told."""
+
+    data: Data
+    run: Annotated[list[Path] | None, typer.Argument(help="A run folder; several are ranked as an ensemble.")] = None
+    split: Annotated[str, typer.Option(help="Which split to measure.")] = "test"
+    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure; all: whatever the data allows.")] = (
+        "auto"
+    )
     ties: Annotated[
         str, choice("--ties", ("worst", "official"), "Ties count against the model, or as old code does.")
-    ] = "worst",
-    ci: Annotated[
-        bool, typer.Option("--ci", help="Add 95% intervals, by drawing pictures with their captions.")
-    ] = False,
+    ] = "worst"
+    ci: Annotated[bool, typer.Option("--ci", help="Add 95% intervals, by drawing pictures with their captions.")] = (
+        False
+    )
     against: Annotated[
         Path | None, typer.Option(help="Another run, or its FILE.npy: how much better, and how sure (a paired test).")
-    ] = None,
+    ] = None
     fold: Annotated[
         int | None, typer.Option(min=1, help="Pictures a fold, for five-fold (default 1000) and pmrp (no folds).")
-    ] = None,
-    scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None,
+    ] = None
+    scores: Annotated[Path | None, typer.Option(help="Keep the score matrix as FILE.npy.")] = None
     from_scores: Annotated[
         list[Path] | None, typer.Option(help="Measure another tool's FILE.npy instead of a run; several: their mean.")
-    ] = None,
-    device: Device = "auto",
+    ] = None
+    device: Device = "auto"
     precision: Annotated[
         str,
         choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones (scores move by about 1e-4)."),
-    ] = "fp32",
-    json: Json = False,
-) -> None:
+    ] = "fp32"
+    json: Json = False
+
+
+@command_of(EvaluateOptions)
+def evaluate(asked: EvaluateOptions) -> None:
     """Measure a run, or a score matrix of any tool, on a split.
 
     Example: matchlight evaluate runs/first --data scenes --split test --ci
     """
     from matchlight.core import BadInput
 
-    if bool(run) == bool(from_scores):
+    if bool(asked.run) == bool(asked.from_scores):
         raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
-    if from_scores and scores is not None:
+    if asked.from_scores and asked.scores is not None:
         raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
-    if against is not None and protocol == "all":
+    if asked.against is not None and asked.protocol == "all":
         raise BadInput("--against compares by one protocol; name it instead of all")
     from matchlight.measuring.referee import report_of
 
-    pairs = _data(data, scores)
+    pairs = _data(asked.data, asked.scores)
 
     def read(paths: list[Path]) -> Any:
-        return _scored(paths, pairs, split, protocol=protocol, device=device, precision=precision)
+        return _scored(
+            paths, pairs, asked.split, protocol=asked.protocol, device=asked.device, precision=asked.precision
+        )
 
-    mine = read(list(run or from_scores or []))
-    if scores is not None:
+    mine = read(list(asked.run or asked.from_scores or []))
+    if asked.scores is not None:
         from matchlight.files import write_array
 
-        write_array(scores, mine.matrix)
-    other = None if against is None else read([against])
-    report = report_of(mine, pairs.subset(split), protocol=protocol, ties=ties, fold=fold, ci=ci, against=other)
-    emit(report) if json else print_report(report)
+        write_array(asked.scores, mine.matrix)
+    other = None if asked.against is None else read([asked.against])
+    report = report_of(
+        mine,
+        pairs.subset(asked.split),
+        protocol=asked.protocol,
+        ties=asked.ties,
+        fold=asked.fold,
+        ci=asked.ci,
+        against=other,
+    )
+    emit(report) if asked.json else print_report(report)
 
 
 def _data(data: Path, scores: Path | None) -> Any:

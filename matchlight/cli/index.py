@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit, megabytes, table
 
 if TYPE_CHECKING:
@@ -16,23 +17,29 @@ if TYPE_CHECKING:
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
-def index(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The index folder to make or to replace.")],
-    engine: Annotated[
-        str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.", group="engines")
-    ] = "faiss",
+@dataclass(kw_only=True)
+class IndexOptions:
+    """What `matchlight index` can be told."""
+
+    run: Annotated[Path, typer.Argument(help="A run folder.")]
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+    out: Annotated[Path, typer.Option("-o", "--out", help="The index folder to make or to replace.")]
+    engine: Annotated[str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.", group="engines")] = (
+        "faiss"
+    )
     address: Annotated[
         str | None, typer.Option("--address", help="A Milvus server (http://HOST:19530); default: inside the index.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
-    target: Annotated[float, typer.Option(help="Share of the true best ten that candidates must hold.")] = 0.99,
-    candidates: Annotated[int | None, typer.Option(help="How many candidates; default: measured.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0,
-    device: Device = "auto",
-    json: Json = False,
-) -> None:
+    ] = None
+    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all"
+    target: Annotated[float, typer.Option(help="Share of the true best ten that candidates must hold.")] = 0.99
+    candidates: Annotated[int | None, typer.Option(help="How many candidates; default: measured.")] = None
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0
+    device: Device = "auto"
+    json: Json = False
+
+
+@command_of(IndexOptions)
+def index(asked: IndexOptions) -> None:
     """Build a search index: vectors, thumbnails, the model, an engine. A build that was stopped goes on.
 
     Example: matchlight index runs/first --data scenes -o scenes.index
@@ -43,19 +50,19 @@ def index(
     from matchlight.runs.folder import Run
 
     made = Index.build(
-        Run.load(run, device=device),
-        Pairs.read(data),
-        out,
-        engine=engine,
-        address=address,
-        split=split,
-        target=target,
-        candidates=candidates,
-        seed=seed,
+        Run.load(asked.run, device=asked.device),
+        Pairs.read(asked.data),
+        asked.out,
+        engine=asked.engine,
+        address=asked.address,
+        split=asked.split,
+        target=asked.target,
+        candidates=asked.candidates,
+        seed=asked.seed,
     )
     with made:
         if rank() == 0:
-            _built(out, made.describe(), json=json)
+            _built(asked.out, made.describe(), json=asked.json)
 
 
 def _built(out: Path, about: Description, *, json: bool) -> None:
@@ -68,19 +75,25 @@ def _built(out: Path, about: Description, *, json: bool) -> None:
     )
 
 
-def search(
-    index: Annotated[Path, typer.Argument(help="An index folder.")],
-    words: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
-    image: Annotated[Path | None, typer.Option("--image", help="Look for what fits a picture instead.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, max=10_000, help="How many results.")] = 10,
-    exact: Annotated[bool, typer.Option("--exact", help="Score everything instead of candidates.")] = False,
+@dataclass(kw_only=True)
+class SearchOptions:
+    """What `matchlight search` can be told."""
+
+    index: Annotated[Path, typer.Argument(help="An index folder.")]
+    words: Annotated[str | None, typer.Argument(help="What to look for.")] = None
+    image: Annotated[Path | None, typer.Option("--image", help="Look for what fits a picture instead.")] = None
+    top: Annotated[int, typer.Option("--top", min=1, max=10_000, help="How many results.")] = 10
+    exact: Annotated[bool, typer.Option("--exact", help="Score everything instead of candidates.")] = False
     where: Annotated[
         list[str] | None, typer.Option("--where", help="split=test, label=dog, name=PREFIX; may be repeated.")
-    ] = None,
-    find: Annotated[str | None, choice("--find", ("image", "text"), "Pictures or captions.")] = None,
-    device: Device = "auto",
-    json: Json = False,
-) -> None:
+    ] = None
+    find: Annotated[str | None, choice("--find", ("image", "text"), "Pictures or captions.")] = None
+    device: Device = "auto"
+    json: Json = False
+
+
+@command_of(SearchOptions)
+def search(asked: SearchOptions) -> None:
     """Search an index by words (finds pictures) or by a picture (finds captions).
 
     Example: matchlight search scenes.index "a dog under a tree" --top 5
@@ -89,15 +102,17 @@ def search(
     from matchlight.core import BadInput
     from matchlight.indexing import Index
 
-    if (words is None) == (image is None):
+    if (asked.words is None) == (asked.image is None):
         raise BadInput('search takes "words" or --image FILE, one of the two')
-    narrowed = _where(where or [])
-    with Index.load(index, device=device) as found:
-        question = None if image is None else str(image)
-        results = found.search(words, image=question, top=top, exact=exact, where=narrowed, find=find)
+    narrowed = _where(asked.where or [])
+    with Index.load(asked.index, device=asked.device) as found:
+        question = None if asked.image is None else str(asked.image)
+        results = found.search(
+            asked.words, image=question, top=asked.top, exact=asked.exact, where=narrowed, find=asked.find
+        )
     if results.unknown:
         say(f"words the model does not know: {', '.join(results.unknown)}")
-    if json:
+    if asked.json:
         emit(results.plain())
         return
     lines = [[str(hit.rank), f"{hit.score:.3f}", hit.image, hit.caption, str(hit.row)] for hit in results.hits]

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice
+from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit
 
 
-def mine(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write the lists to.")],
-    top: Annotated[int, typer.Option(min=1, help="Captions a picture; pictures a caption follow from it.")] = 300,
-    split: Annotated[str, typer.Option(help="Which split.")] = "train",
+@dataclass(kw_only=True)
+class MineOptions:
+    """What `matchlight mine` can be told."""
+
+    run: Annotated[Path, typer.Argument(help="A run folder.")]
+    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write the lists to.")]
+    top: Annotated[int, typer.Option(min=1, help="Captions a picture; pictures a caption follow from it.")] = 300
+    split: Annotated[str, typer.Option(help="Which split.")] = "train"
     coarse: Annotated[
         int | None,
         typer.Option(min=1, help="Propose so many times --top with single vectors and score only those exactly."),
-    ] = None,
+    ] = None
     memory: Annotated[
         float | None, typer.Option(min=0.01, help="GB to work in (default: a share of what is free).")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[
-        str, choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones.")
-    ] = "fp32",
-    json: Json = False,
-) -> None:
+    ] = None
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto"
+    precision: Annotated[str, choice("--precision", ("fp32", "tf32"), "Exact products, or a GPU's fast ones.")] = "fp32"
+    json: Json = False
+
+
+@command_of(MineOptions)
+def mine(asked: MineOptions) -> None:
     """List each picture's and each caption's hardest negatives in a whole split. A stopped search goes on.
 
     Example: matchlight mine runs/first --data scenes -o candidates --top 100
@@ -39,16 +44,24 @@ def mine(
     from matchlight.runs.folder import Run
     from matchlight.runs.mining import mine_run
 
-    loaded = Run.load(run, device=device)
-    room = None if memory is None else int(memory * 1e9)
-    with products_in(precision, loaded.device):
-        found, about = mine_run(loaded, Pairs.read(data), out, top=top, split=split, coarse=coarse, memory=room)
+    loaded = Run.load(asked.run, device=asked.device)
+    room = None if asked.memory is None else int(asked.memory * 1e9)
+    with products_in(asked.precision, loaded.device):
+        found, about = mine_run(
+            loaded,
+            Pairs.read(asked.data),
+            asked.out,
+            top=asked.top,
+            split=asked.split,
+            coarse=asked.coarse,
+            memory=room,
+        )
     texts, images = found.texts.shape[1], found.images.shape[1]
-    if json:
-        emit({"folder": out, **about, "top": texts, "images": images})
+    if asked.json:
+        emit({"folder": asked.out, **about, "top": texts, "images": images})
         return
     lists = f"{texts} captions for each of {len(found.pictures)} pictures, {images} pictures for each caption"
-    typer.echo(f"{out}: {lists}, in {about['seconds']} s")
+    typer.echo(f"{asked.out}: {lists}, in {about['seconds']} s")
 
 
 def register(app: typer.Typer) -> None:

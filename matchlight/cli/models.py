@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from matchlight.cli.evaluate import Data, Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
-from matchlight.cli.options import Json
+from matchlight.cli.options import Json, command_of
 from matchlight.cli.output import emit, table
 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
@@ -67,20 +68,26 @@ def _described(method: Any) -> dict[str, Any]:
     }
 
 
-def train(
-    method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")],
-    data: Data,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help=OVERRIDES)] = None,
-    start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False,
-    save_minutes: Annotated[float, typer.Option(help="Save at the latest after so many minutes.")] = 2.0,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard curves too.")] = False,
-    json: Json = False,
-) -> None:
+@dataclass(kw_only=True)
+class TrainOptions:
+    """What `matchlight train` can be told."""
+
+    method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")]
+    data: Data
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")]
+    overrides: Annotated[list[str] | None, typer.Argument(help=OVERRIDES)] = None
+    start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None
+    seed: Seed = 0
+    device: Device = "auto"
+    precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto"
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False
+    save_minutes: Annotated[float, typer.Option(help="Save at the latest after so many minutes.")] = 2.0
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard curves too.")] = False
+    json: Json = False
+
+
+@command_of(TrainOptions)
+def train(asked: TrainOptions) -> None:
     """Train a method on a data set.
 
     Example: matchlight train vse_infty --data scenes -o runs/first epochs=10
@@ -91,23 +98,23 @@ def train(
     from matchlight.training.recipes import method as find
     from matchlight.training.recipes import parse
 
-    given = _arguments(parse(overrides or []))
-    find(method)  # a mistyped name is told before anything slow is read
-    source = Run.load(start, device="cpu") if start else None
+    given = _arguments(parse(asked.overrides or []))
+    find(asked.method)  # a mistyped name is told before anything slow is read
+    source = Run.load(asked.start, device="cpu") if asked.start else None
     run = run_training(
-        method,
-        Pairs.read(data),
-        out,
-        seed=seed,
-        device=device,
-        precision=precision,
-        resume=resume,
+        asked.method,
+        Pairs.read(asked.data),
+        asked.out,
+        seed=asked.seed,
+        device=asked.device,
+        precision=asked.precision,
+        resume=asked.resume,
         start=source,
-        save_minutes=save_minutes,
-        tensorboard=tensorboard,
+        save_minutes=asked.save_minutes,
+        tensorboard=asked.tensorboard,
         **given,
     )
-    _finished(run, json=json)
+    _finished(run, json=asked.json)
 
 
 def _arguments(given: dict[str, str]) -> dict[str, str]:

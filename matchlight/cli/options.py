@@ -1,9 +1,11 @@
-"""Options that several commands share, written once so that they read and fail alike."""
+"""What the commands' options have in common: some are shared, and a command with many takes them as one dataclass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from inspect import Parameter, Signature
+from typing import Annotated, TypeVar, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -11,6 +13,7 @@ from typer.models import OptionInfo
 from matchlight import plugins
 from matchlight.cli.errors import nearest
 
+Given = TypeVar("Given")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
@@ -27,3 +30,32 @@ def choice(flag: str, names: Sequence[str], help: str, *, group: str | None = No
 
     option: OptionInfo = typer.Option(flag, metavar="|".join(names), help=help, callback=check)
     return option
+
+
+def command_of(options: type[Given]) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
+    """Turn a function of one dataclass into one with an argument a field, from which Typer reads the command line.
+
+    A field is written as a parameter would be, `seed: Annotated[int, typer.Option(...)] = 0`, and the order of the
+    fields is that of the help.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    parameters = [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(options)  # type: ignore[arg-type]  # a dataclass, which TypeVar cannot say
+    ]
+
+    def decorate(command: Callable[[Given], None]) -> Callable[..., None]:
+        def call(**values: object) -> None:
+            command(options(**values))
+
+        call.__name__, call.__doc__, call.__module__ = command.__name__, command.__doc__, command.__module__
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what `inspect` looks for first
+        return call
+
+    return decorate

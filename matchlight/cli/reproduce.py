@@ -2,64 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from matchlight.cli.options import Json
+from matchlight.cli.options import Json, command_of
 from matchlight.cli.output import emit, table
 
 
-def reproduce(
-    name: Annotated[str | None, typer.Argument(help="What to make; without a name, what there is.")] = None,
+@dataclass(kw_only=True)
+class ReproduceOptions:
+    """What `matchlight reproduce` can be told."""
+
+    name: Annotated[str | None, typer.Argument(help="What to make; without a name, what there is.")] = None
     settings: Annotated[
         list[str] | None, typer.Argument(help="name=value for whatever is trained, as in epochs=20 preset=paper.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Any data that `matchlight data info` understands.")
-    ] = None,
+    ] = None
+    data: Annotated[Path | None, typer.Option("--data", help="Any data that `matchlight data info` understands.")] = (
+        None
+    )
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="The folder for figures, numbers and runs; called again, it goes on."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Seeds 0, 1, ... to average over.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Few methods, few epochs: to see that it works.")] = False,
+    ] = None
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Seeds 0, 1, ... to average over.")] = 1
+    quick: Annotated[bool, typer.Option("--quick", help="Few methods, few epochs: to see that it works.")] = False
     noise: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of wrong labels or pairs (default: each exhibit's).")
-    ] = None,
+    ] = None
     run: Annotated[
         list[Path] | None, typer.Option(help="Look at this run instead of training one; twice: before and after.")
-    ] = None,
-    scores: Annotated[list[Path] | None, typer.Option(help="Score matrices (.npy) instead of runs.")] = None,
-    truth: Annotated[
-        Path | None, typer.Option(help="truth.json of `data noise`: colours clean and noisy pairs.")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    json: Json = False,
-) -> None:
+    ] = None
+    scores: Annotated[list[Path] | None, typer.Option(help="Score matrices (.npy) instead of runs.")] = None
+    truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`: colours clean and noisy pairs.")] = (
+        None
+    )
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto"
+    json: Json = False
+
+
+@command_of(ReproduceOptions)
+def reproduce(asked: ReproduceOptions) -> None:
     """Make a table or figure of the papers on your data: PNG, SVG, CSV and JSON.
 
     What it needs is trained into the folder `runs` below the output and not trained again.
 
     Example: matchlight reproduce mrl-pr --data wikipedia -o figures --noise 0.6
     """
-    if name is None:
-        _list(json=json)
+    if asked.name is None:
+        _list(json=asked.json)
         return
     from matchlight.core import BadInput
     from matchlight.pairs import Pairs
     from matchlight.reproduce import exhibit
     from matchlight.training.recipes import parse
 
-    asked = exhibit(name)
-    if data is None or out is None:
-        raise BadInput(f"{name} needs {'--data PATH' if data is None else '-o DIR'}")
-    options: dict[str, Any] = {"noise": noise, "run": run or None, "scores": scores or None, "truth": truth}
-    asked.refuse(options)
-    given = parse(settings or [])
-    result = asked(Pairs.read(data), out, seeds=seeds, quick=quick, settings=given, device=device, **options)
-    emit(result) if json else _print(result, out)
+    chosen = exhibit(asked.name)
+    if asked.data is None or asked.out is None:
+        raise BadInput(f"{asked.name} needs {'--data PATH' if asked.data is None else '-o DIR'}")
+    options: dict[str, Any] = {
+        "noise": asked.noise,
+        "run": asked.run or None,
+        "scores": asked.scores or None,
+        "truth": asked.truth,
+    }
+    chosen.refuse(options)
+    given = parse(asked.settings or [])
+    result = chosen(
+        Pairs.read(asked.data),
+        asked.out,
+        seeds=asked.seeds,
+        quick=asked.quick,
+        settings=given,
+        device=asked.device,
+        **options,
+    )
+    emit(result) if asked.json else _print(result, asked.out)
 
 
 def _list(*, json: bool) -> None:
