@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
 from matchlight.measuring import metrics as m
-from matchlight.measuring.protocols import PROTOCOLS, coco, evaluate_scores, table
+from matchlight.measuring.protocols import PROTOCOLS, coco, evaluate_scores, figure, table
 from matchlight.measuring.protocols.by_labels import siblings
 from matchlight.pairs import Labels, Pairs
 
@@ -410,3 +410,16 @@ def test_ndcg_agrees_with_the_recorded_figures_of_the_label_wise_transformer():
     assert 100 * report["ndcg"]["t2i"] == pytest.approx(expected["ndcg_at10_t2i"], abs=1e-3)
     standard = evaluate_scores(scores, pairs, protocol="labels", cutoff=10)
     assert 100 * standard["ndcg"]["t2i"] == pytest.approx(55.046, abs=1e-3)
+
+
+def test_a_figure_is_read_by_its_path_and_a_wrong_path_is_an_error():
+    report = evaluate_scores(np.eye(2), pairs_of([0, 1]))
+    assert figure(report, "i2t", "r1") == 100 and figure(report, "rsum") == 600
+    for path in (("i2t", "r2"), ("rsum", "r1"), ("i2t",)):
+        with pytest.raises(KeyError, match=path[0]):
+            figure(report, *path)
+
+
+def test_an_option_that_no_protocol_has_is_refused():
+    with pytest.raises(TypeError, match="folds"):
+        evaluate_scores(np.eye(2), pairs_of([0, 1]), folds=2)

@@ -236,3 +236,12 @@ def test_a_pass_that_does_not_compile_is_left_alone_with_one_line(monkeypatch: p
         assert [kernels.usable_on_cpu(*sides) for _ in range(3)] == [False] * 3
     self_check.numba_passes.cache_clear()
     assert len(lines) == 1 and "do not run" in lines[0]
+
+
+def test_a_similarity_says_where_a_kernel_can_score_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    scan, sgr, other = (speed.built(name, 32).matcher().similarity.eval() for name in ("scan", "sgr", "scan"))
+    other.norm = "softmax"  # a norm that no kernel knows
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    places = [[similarity.has_kernel(place) for place in (cpu, gpu)] for similarity in (scan, sgr, other)]
+    assert places == [[True, True], [False, True], [False, False]]
