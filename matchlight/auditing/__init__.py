@@ -14,7 +14,7 @@ Files in reading order:
     cca_inputs.py             several kinds of them side by side
     canonical_correlation.py  ridge canonical correlation between the two sides
     signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
-    mixture.py                right and wrong pairs told apart by positive-unlabelled learning
+    mixture.py                right and wrong pairs separated by positive-unlabelled learning
     run_signals.py            the losses of a run that was trained on the pairs
     verdict.py                stage two: a score for each pair, and which are suspect
     label_errors.py           the same for class labels

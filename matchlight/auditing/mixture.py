@@ -1,7 +1,7 @@
-"""How a wrong pair differs from a right one, learned without ever being told which pairs are wrong.
+"""How a wrong pair differs from a right one, learned without knowing which pairs are wrong.
 
 Manufactured pairs are known to be wrong; real pairs are a mixture of right ones and an unknown share of wrong ones that
-look like the manufactured. A logistic regression tells real from manufactured; the share follows from how many real
+look like the manufactured. A logistic regression separates real from manufactured; the share follows from how many real
 pairs lie where a part of the manufactured ones do; each real pair then counts as right only as far as it looks right,
 and the regression is fitted again, until nothing moves (positive-unlabelled learning). No column may count against a
 pair for looking right, so more evidence never makes a score worse.
@@ -24,7 +24,7 @@ ALARMS = 0.07  # expected share of false alarms among the flagged
 
 @dataclass(frozen=True)
 class Mixture:
-    """A fitted telling-apart; `evidence` is the log of how much likelier a right pair looks like this than a wrong."""
+    """A fitted separation; `evidence` is the log of how much likelier a right pair looks like this than a wrong."""
 
     centre: np.ndarray  # (d,)
     scale: np.ndarray  # (d,)

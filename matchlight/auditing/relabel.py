@@ -54,8 +54,8 @@ def _wishes(audited: AuditFindings, labels: Labels, bad: set[int]) -> Wishes:
             continue
         side, likely = one.labels.side, one.labels.likely
         if side not in SIDES or likely not in classes:
-            told = f"row {one.row} has side {side!r} and likely {likely!r}"
-            raise BadInput(f"{audited.path}: {told}; image, text or both, and a class")
+            problem = f"row {one.row} has side {side!r} and likely {likely!r}"
+            raise BadInput(f"{audited.path}: {problem}; image, text or both, and a class")
         wishes[one.row] = side, classes[likely]
     return wishes
 

@@ -112,8 +112,8 @@ def _check_mended(lost: np.ndarray, pairs: Pairs, folder: Path) -> None:
             pairs.pictures.open(place)
         except BadPicture:
             continue
-        told = f"picture {pairs.names[place]} can be read now, and could not when it was audited"
-        raise BadInput(f"{folder}: {told}; choose another -o to audit it")
+        problem = f"picture {pairs.names[place]} can be read now, and could not when it was audited"
+        raise BadInput(f"{folder}: {problem}; choose another -o to audit it")
 
 
 def _says(caption: str) -> bool:

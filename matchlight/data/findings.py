@@ -309,8 +309,8 @@ def read_audit(audit: str | Path, pairs: Pairs) -> AuditFindings:
     known = set(range(len(pairs))) if wanted is None else wanted
     for number, row in enumerate(findings, 2):
         if row not in known:
-            told = f"row {row} is not of the data that was audited"
-            raise BadInput(f"{path} line {number}: {told}; `matchlight audit` writes this file")
+            problem = f"row {row} is not of the data that was audited"
+            raise BadInput(f"{path} line {number}: {problem}; `matchlight audit` writes this file")
     if missing := (wanted or set()) - set(findings):
         raise BadInput(f"{path}: row {min(missing)} is missing ({len(missing)} in all); `matchlight audit` writes them")
     return AuditFindings(path, pairs, findings)

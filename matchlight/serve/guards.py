@@ -159,12 +159,12 @@ def urlsplit_netloc(origin: str) -> str | None:
 
 def _tokens(headers: dict[str, str], cookie: str) -> list[str]:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    found = [bearer.strip()] if scheme.lower() == "bearer" else []
+    tokens = [bearer.strip()] if scheme.lower() == "bearer" else []
     try:
         jar = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
-        return found
-    return [*found, *([jar[cookie].value] if cookie in jar else [])]
+        return tokens
+    return [*tokens, *([jar[cookie].value] if cookie in jar else [])]
 
 
 def _too_large(headers: dict[str, str], most: int) -> Refusal | None:

@@ -41,12 +41,12 @@ class Originals:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 return self._kept[name]
-        found = self._read(name, size)
+        jpeg = self._read(name, size)
         with self._lock:
-            self._kept[name] = found
+            self._kept[name] = jpeg
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return found
+        return jpeg
 
     def _read(self, name: str, size: tuple[int, int]) -> bytes | None:
         place = self._places.get(name)

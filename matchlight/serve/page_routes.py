@@ -28,12 +28,12 @@ class Asset:
 
 def assets() -> dict[str, Asset]:
     """Every file of the page by its name."""
-    found = {}
+    assets_by_name = {}
     for path in sorted((Path(__file__).parent / "page").iterdir()):
         if path.suffix in KINDS:
             body = path.read_bytes()
-            found[path.name] = Asset(body, KINDS[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:16]}"')
-    return found
+            assets_by_name[path.name] = Asset(body, KINDS[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    return assets_by_name
 
 
 def router() -> APIRouter:

@@ -23,7 +23,7 @@ class Limits:
     body_seconds: float = 20.0  # to send a body
     seconds: float = 60.0  # to wait for an answer
     workers: int = 2  # questions to the model at once
-    waiting: int = 256  # questions that may wait for their turn; the next is told to come back
+    waiting: int = 256  # questions that may wait for their turn; the next is refused for now
 
 
 @dataclass(frozen=True)

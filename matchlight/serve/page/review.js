@@ -137,7 +137,7 @@ function draw() {
 }
 
 function told(box, others) {
-  if (others && others.length) box.replaceChildren(make('p', {class: 'soft'}, 'Also said of it'), make('ul', {}, others.map(text => make('li', {}, text))));
+  if (others && others.length) box.replaceChildren(make('p', {class: 'soft'}, 'Other captions'), make('ul', {}, others.map(text => make('li', {}, text))));
 }
 
 const choice = offered => (offered.kind === 'caption' ? {decision: 'rematch', caption_row: offered.row}
