@@ -8,7 +8,7 @@ The files, in reading order:
     index            `Index`, what users call: build, load, search, add, remove, explain, describe
     results          what a search gives back
     build, shards    from a run and a data set to a version on the disk, a few thousand items at a time
-    opening          a version on the disk as an object that can be searched
+    opening          a version on the disk as an object that can be searched;  index_json: what it says of itself
     updating         adding and removing: each change is a new version
     searcher         candidates from an engine, decided by the model's own similarity
     query_encoder    words and pictures of a query as the model reads them
