@@ -149,7 +149,7 @@ def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Json]
 def _named(run: Run) -> dict[str, Json]:
     """Which run is used; two of the same method, data and seed may still differ in epochs, or be trained further."""
     known = {name: run.info.get(name) for name in ("name", "data", "seed", "arguments")}
-    return known | {"model": weights_mark(run)}
+    return known | {"model": weights_mark(run.folder)}
 
 
 def claim(folder: Path, settings: dict[str, Json]) -> bool:
@@ -315,7 +315,7 @@ def _training_record(run: Run, pairs: Pairs, rows: np.ndarray) -> Signals:
 
     Its files are by row of the table it was trained on: of any other table they may not be read.
     """
-    trained = trained_on(run, pairs, rows)
+    trained = trained_on(run.folder, pairs, rows)
     signals: Signals = {"trained_here": trained}
     if not trained.any() or run.info.get("data", {}).get("fingerprint") != fingerprint(pairs):
         return signals

@@ -171,7 +171,7 @@ def _begun(start: Run | None) -> dict[str, str] | None:
     """What a recipe says of the run whose weights it begins with; `model` tells it from all others."""
     if start is None:
         return None
-    return {"run": start.folder.resolve().name, "name": start.method, "model": weights_mark(start)}
+    return {"run": start.folder.resolve().name, "name": start.method, "model": weights_mark(start.folder)}
 
 
 def _model(begun: Any) -> Any:
@@ -290,4 +290,4 @@ def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
 def _keep_seen(folder: Path, pairs: Pairs, start: Run | None) -> None:
     """Marks are made once: a run that goes on has the same data and the same start, or was refused."""
     if not (folder / SEEN).exists():
-        files.write_array(folder / SEEN, seen_by(pairs, start))
+        files.write_array(folder / SEEN, seen_by(pairs, start.folder if start else None))

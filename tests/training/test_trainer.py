@@ -215,7 +215,7 @@ def test_a_run_goes_on_only_from_the_weights_it_began_with(tmp_path: Path, monke
     cut = train("vse++", tiny_pairs(), tmp_path / "cut", start=Run.load(tmp_path / "moved"), resume=True, **small)
     for file in ("model.safetensors", "seen.npy"):
         assert (cut.folder / file).read_bytes() == (whole.folder / file).read_bytes()
-    assert trained_on(cut, tiny_pairs(seed=1), tiny_pairs(seed=1).rows("train")).all()
+    assert trained_on(cut.folder, tiny_pairs(seed=1), tiny_pairs(seed=1).rows("train")).all()
     with pytest.raises(BadInput, match="--from"):  # a run that is done has a checkpoint, and is refused all the same
         train("vse++", tiny_pairs(), tmp_path / "cut", resume=True, **small)
 
@@ -298,8 +298,8 @@ def test_a_run_knows_the_pairs_it_was_trained_on_in_any_version_of_the_data(tmp_
     run = train("vse++", pairs, tmp_path / "run", device="cpu", preset="small", epochs=1, dim=8, word_dim=8, batch=8)
     rows = np.arange(len(pairs))
     learnt = np.isin(rows, pairs.rows("train"))
-    assert (trained_on(run, pairs, rows) == learnt).all()
+    assert (trained_on(run.folder, pairs, rows) == learnt).all()
     changed = replace(pairs, captions=["new words", *pairs.captions[1:]])
-    assert (trained_on(run, changed, rows) == (learnt & (rows > 0))).all()
+    assert (trained_on(run.folder, changed, rows) == (learnt & (rows > 0))).all()
     renamed = replace(pairs, names=[f"other {name}" for name in pairs.names])
-    assert fingerprint(renamed) != fingerprint(pairs) and not trained_on(run, renamed, rows).any()
+    assert fingerprint(renamed) != fingerprint(pairs) and not trained_on(run.folder, renamed, rows).any()
