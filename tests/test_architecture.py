@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,22 @@ def test_every_folder_of_modules_is_a_package(modules: dict[str, shape.Module]) 
     folders = {str(Path(module.path).parent) for module in modules.values()}
     packages = {str(Path(module.path).parent) for module in modules.values() if module.path.endswith("__init__.py")}
     assert folders == packages
+
+
+SAME_THING = {
+    "base",  # the class that plug-ins are made of: of formats, of backbones
+    "mining",  # lists of hard negatives: how they are made (training), and made with a run (runs)
+}
+
+
+def test_no_two_modules_share_a_name_but_those_about_the_same_thing(modules: dict[str, shape.Module]) -> None:
+    """The files of `cli` are named for their commands, and so after what they call."""
+    places = defaultdict(list)
+    for name, module in modules.items():
+        if module.layer_name not in ("cli", "facade"):
+            places[name.rpartition(".")[2]].append(module.path)
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert twice.keys() <= SAME_THING, twice
 
 
 def test_the_modules_that_are_checked_strictly_exist(modules: dict[str, shape.Module]) -> None:
