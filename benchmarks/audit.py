@@ -118,10 +118,11 @@ def _auroc(value: np.ndarray, bad: np.ndarray) -> float:
 
 
 def _numbers(words: list[str]) -> dict[str, Any]:
-    from matchlight.training.recipes import convert, method, parse
+    from matchlight.training.arguments import converted
+    from matchlight.training.registry import find, parse
 
-    kinds = method("vse_infty").types
-    return {name: convert(name, value, kinds[name]) for name, value in parse(words).items()}
+    kinds = find("vse_infty").types
+    return {name: converted(name, value, kinds[name]) for name, value in parse(words).items()}
 
 
 if __name__ == "__main__":

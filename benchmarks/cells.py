@@ -128,7 +128,7 @@ def run(
 
 def cell_of(word: str, *, noise: float, per: str, seed: int) -> Cell:
     """`method:name=value,name=value` as a cell."""
-    from matchlight.training.recipes import parse
+    from matchlight.training.registry import parse
 
     method, _, rest = word.partition(":")
     settings = parse([part for part in rest.split(",") if part])

@@ -17,7 +17,7 @@ from typing import Any
 import matchlight as ml
 from matchlight.data.noise import mismatch
 from matchlight.files import write_json
-from matchlight.training.recipes import parse
+from matchlight.training.registry import parse
 
 FROZEN: dict[str, Any] = {"preset": "dual"}
 PIXELS: dict[str, Any] = {

@@ -20,7 +20,7 @@ import numpy as np
 import matchlight as ml
 from matchlight.data.caption_labels import labelled_by_words
 from matchlight.files import write_json
-from matchlight.training.recipes import parse
+from matchlight.training.registry import parse
 
 RUNS = (
     "semantic_sharing",

@@ -22,11 +22,11 @@ from matchlight.core import IMAGE, TEXT, Matcher
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
 from matchlight.training.mining import images_for, mine
 from matchlight.training.mining.coarse import Rescore, coarse_vectors, proposed
 from matchlight.training.mining.search import Ledger, Search, sweep
+from matchlight.training.registry import methods
 
 COCO = (113_287, 566_435)
 
@@ -83,7 +83,7 @@ def clock(device: torch.device) -> float:
 def ready(method: str, pictures: int, where: torch.device, dim: int | None) -> tuple[Matcher, Table]:
     """An untrained model of the paper's sizes and data for it."""
     inputs = prepare(made_pairs(pictures, 5), View("given"), device=where)
-    chosen = RECIPES[method]
+    chosen = methods()[method]
     named = {**chosen.defaults, **({"dim": dim} if dim else {})}
     torch.manual_seed(0)
     return chosen.build(inputs.sizes, **named).matcher().to(where).eval(), inputs.table

@@ -22,7 +22,7 @@ import numpy as np
 import matchlight as ml
 from matchlight.data.noise import flip_labels
 from matchlight.files import write_json
-from matchlight.training.recipes import method
+from matchlight.training.registry import find
 
 METHODS = "mrl,deep_sm,dscmr,sdml,fgcrossnet,dccae"
 
@@ -63,7 +63,7 @@ def main() -> None:
         "| method | noise | mAP picture to text | mAP text to picture | val mAP | seconds |\n|---|---|---|---|---|---|"
     )
     for name in args.methods.split(","):
-        reads = "labels" in method(name).needs
+        reads = "labels" in find(name).needs
         for noise in levels if reads else [0.0]:
             results = [
                 one(name, clean, args.out, noise=noise, seed=seed, preset=args.preset) for seed in range(args.seeds)

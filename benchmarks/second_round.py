@@ -25,15 +25,14 @@ from cells import Cell, run
 
 import matchlight as ml
 from matchlight.files import write_json
-from matchlight.methods import RECIPES
-from matchlight.training.recipes import parse
+from matchlight.training.registry import methods, parse
 
 Results = list[tuple[Cell, dict[str, Any]]]
 
 
 def falling(base: str, epochs: int) -> dict[str, Any]:
     """So many epochs, the last third of them at a tenth of the rate."""
-    name = "decay_every" if "decay_every" in RECIPES[base].defaults else "drop_epoch"
+    name = "decay_every" if "decay_every" in methods()[base].defaults else "drop_epoch"
     return {"epochs": epochs, name: max(1, -(-2 * epochs // 3))}
 
 

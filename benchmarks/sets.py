@@ -23,7 +23,7 @@ from cells import Cell, run
 
 import matchlight as ml
 from matchlight.parts.sets import SIMILARITIES
-from matchlight.training.recipes import grounded, method, parse
+from matchlight.training.registry import Chosen, find, parse
 
 ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES), "lantern"]
 RECALLS = [(side, f"r{k}") for side in ("i2t", "t2i") for k in (1, 5, 10)]
@@ -70,7 +70,7 @@ def table(args: argparse.Namespace) -> Iterator[Cell]:
     for noise in map(float, args.noise.split(",")):
         for row in args.rows.split(","):
             name, own = parsed(row)
-            known = {*grounded(method(name), own).defaults, "preset"}
+            known = {*Chosen.of(find(name), own).defaults, "preset"}
             settings = {key: value for key, value in common.items() if key in known} | own
             for seed in range(args.seeds):
                 yield Cell(row, name, settings, noise=noise, seed=seed)

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
         Matcher,
         Objective,
         Parts,
-        Phase,
-        Recipe,
         Scores,
         Similarity,
         Sizes,
@@ -54,10 +52,12 @@ if TYPE_CHECKING:
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs.evaluation import evaluate
     from matchlight.runs.folder import Run, train
+    from matchlight.training.contract import Phase, Recipe
 
 _HOMES = {
-    "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Phase Recipe Scores Similarity Sizes",
+    "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Scores Similarity Sizes",
     "pairs": "Labels Pairs",
+    "training.contract": "Phase Recipe Strategy",
     "runs.folder": "Run train",
     "runs.evaluation": "evaluate",
     "measuring.referee": "evaluate_file",

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import NotRequired, Protocol, TypedDict, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 IMAGE, TEXT = "image", "text"
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]  # what a JSON file can hold
+Rates = dict[str, float] | float  # factors on the learning rate: one a parameter group, or one for all; 0 = frozen
+Schedule = Callable[[int, int, int], Rates]  # (epoch, step, steps an epoch) -> factors
 Terms = dict[str, Tensor]  # named, already weighted losses, one value per pair or one in all
 
 
@@ -229,7 +230,7 @@ class Objective(nn.Module):
     reduction = "sum"  # "sum" | "mean": how (P,) terms become one number; gradient clipping depends on it
     needs_matrix = True  # label methods that never compare pictures with captions say False
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """Named, already weighted terms."""
         raise NotImplementedError
 
@@ -315,6 +316,16 @@ class Ensemble(Matcher):
         return torch.stack(known).mean(0) if len(known) == len(probabilities) else None
 
 
+class Group(TypedDict):
+    """Parameters that share a learning rate, as torch's optimisers take them."""
+
+    name: str
+    params: list[nn.Parameter]
+    lr: float
+    weight_decay: NotRequired[float]
+    momentum: NotRequired[float]
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What a recipe must know of the data before it can build a network."""
@@ -327,60 +338,3 @@ class Sizes:
     vocabulary: int = 0  # words known, special ones included
     text_dim: int = 0  # length of a text feature where captions are vectors
     classes: int = 0  # label classes
-
-
-@dataclass
-class Phase:
-    """One pass over some rows of the table by one network."""
-
-    rows: np.ndarray  # rows of the whole table
-    network: str = "A"
-    objective: Objective | None = None  # None: the network's own
-    companions: Callable[[np.ndarray, np.random.Generator], dict[str, np.ndarray]] | None = None  # more pairs to score
-    order: Callable[[np.random.Generator], list[np.ndarray]] | None = None  # None: shuffled, in batches
-    weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
-    name: str = "train"
-    together: bool = False  # `order` keeps a picture's captions together: it is read once for them, from pixels too
-
-
-class Strategy(Protocol):
-    """How epochs are spent. Its state (labels, splits, mined lists, round) is part of every checkpoint."""
-
-    networks: tuple[str, ...]
-
-    def phases(self, run: Any, epoch: int) -> list[Phase]: ...
-    def result(self, run: Any) -> Matcher: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-@dataclass
-class Recipe:
-    """All that training a method takes; networks are built by functions so that each gets fresh weights."""
-
-    matcher: Callable[[], Matcher]
-    objective: Callable[[], Objective]
-    strategy: Strategy
-    epochs: int
-    batch: int
-    groups: Callable[[Matcher, Objective], list[dict[str, Any]]]  # {"name", "params", "lr", "weight_decay"}
-    optimiser: str = "adam"  # "adam" | "adamw" | "sgd" | "rmsprop" | "amsgrad" | "adamp"
-    schedule: Callable[[int, int, int], dict[str, float] | float] = lambda epoch, step, steps: 1.0  # factor; 0 = frozen
-    betas: tuple[float, float] = (0.9, 0.999)
-    clip: float = 2.0  # 0 = no clipping
-    select: str = "best"  # "best" by validation | "noisy": by held-out training rows as they are | "last"
-    validate_every: int = 1  # epochs
-    patience: int = 0  # validations without a gain before stopping; 0 = never stop early
-    ema: float = 0.0  # decay of the averaged copy of the weights; 0 = none
-    siblings: str = "masked"  # "masked" | "negatives": captions of one picture inside a batch
-    protocol: str = "recall"  # what validation measures: "recall" (rsum) | "labels" (MAP)
-    augment: Callable[[str, Items, int], Items] | None = None  # (side, items, seed), training only
-    before_step: Callable[[Any, Phase, Batch], Batch] | None = None
-    finish: Callable[[Any], None] | None = None
-    check: Callable[[Any], None] | None = None  # what can be refused before the run folder is made
-    notes: dict[str, Any] = field(default_factory=dict)  # written into recipe.json
-    matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
-
-    def build(self, network: str) -> Matcher:
-        """A fresh matcher for the network of that name."""
-        return self.matchers.get(network, self.matcher)()

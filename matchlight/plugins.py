@@ -22,7 +22,31 @@ from typing import NamedTuple, NoReturn
 from matchlight.console import say
 
 BUILT_IN: dict[str, dict[str, str]] = {
-    "methods": {},
+    "methods": {
+        "vse++": "matchlight.methods.vse:METHODS",
+        "vse_infty": "matchlight.methods.vse:METHODS",
+        "scan": "matchlight.methods.scan:METHODS",
+        "bfan": "matchlight.methods.bfan:METHODS",
+        "imram": "matchlight.methods.imram:METHODS",
+        "sgr": "matchlight.methods.sgraf:METHODS",
+        "saf": "matchlight.methods.sgraf:METHODS",
+        "sgraf": "matchlight.methods.sgraf:METHODS",
+        "vsrn": "matchlight.methods.vsrn:METHODS",
+        "pvse": "matchlight.methods.pvse:METHODS",
+        "pcme": "matchlight.methods.pcme:METHODS",
+        "dive": "matchlight.methods.dive:METHODS",
+        "lantern": "matchlight.methods.lantern:METHODS",
+        "ncr": "matchlight.methods.ncr:METHODS",
+        "ncr+": "matchlight.methods.ncr_plus:METHODS",
+        "aoq": "matchlight.methods.aoq:METHODS",
+        "mrl": "matchlight.methods.mrl:METHODS",
+        "semantic_sharing": "matchlight.methods.semantic_sharing:METHODS",
+        "dscmr": "matchlight.methods.dscmr:METHODS",
+        "sdml": "matchlight.methods.sdml:METHODS",
+        "deep_sm": "matchlight.methods.deep_sm:METHODS",
+        "fgcrossnet": "matchlight.methods.fgcrossnet:METHODS",
+        "dccae": "matchlight.methods.dccae:METHODS",
+    },
     "formats": {  # in the order they are asked whether a path is theirs
         "jsonl": "matchlight.data.formats.jsonl:JsonLines",
         "npz": "matchlight.data.formats.pairs_npz:PairsNpz",

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import matchlight as ml
-from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
+from matchlight.training.registry import methods
 from tests.tiny import tiny_pairs, tiny_settings
 
 PICTURES = 40
@@ -34,7 +34,7 @@ def pairs() -> Pairs:
 @cache
 def trained(name: str, **more: object) -> Run:
     """A run of two tiny epochs, trained once for all tests of a process."""
-    settings = {**tiny_settings(RECIPES[name].defaults), "epochs": 1, **more}
+    settings = {**tiny_settings(methods()[name].defaults), "epochs": 1, **more}
     return ml.train(name, pairs(), None, device="cpu", **settings)
 
 

@@ -18,23 +18,23 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, Items, Matcher
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import Inputs, View, prepare
-from matchlight.methods import RECIPES
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, train
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both
 from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs, tiny_settings
 
-NAMES = sorted(RECIPES)
+NAMES = sorted(methods())
 CPU = torch.device("cpu")
 
 
 def ready(name: str, **more: object) -> tuple[Inputs, Network]:
     """A tiny network of a recipe on tiny data."""
     inputs = prepare(tiny_pairs(), View("given"), device=CPU)
-    method = RECIPES[name]
+    method = methods()[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), **more})
     return inputs, Network(recipe, seed=0, device=CPU)
 
@@ -98,7 +98,7 @@ def test_pair_by_pair_scores_are_those_of_the_matrix(name: str) -> None:
 
 
 def loss_of(network: Network, inputs: Inputs, rows: np.ndarray) -> torch.Tensor:
-    batch = collate(inputs.table, rows, repeat=network.recipe.siblings == "negatives")
+    batch = collate(inputs.table, rows, repeat=network.plan.siblings == "negatives")
     embeddings, batch = whole_batch(network.matcher, batch)
     scores = score_batch(network.matcher, embeddings, batch, matrix=network.objective.needs_matrix)
     return network.objective.total(network.objective(scores, embeddings, batch))
@@ -127,7 +127,7 @@ def test_a_gradient_reaches_every_parameter(name: str) -> None:
 
 
 def quick(name: str, folder: Path, **more: object) -> Run:
-    settings = {**tiny_settings(RECIPES[name].defaults), **more}
+    settings = {**tiny_settings(methods()[name].defaults), **more}
     options = {key: settings.pop(key) for key in ("seed", "resume", "save_minutes") if key in settings}
     return train(name, tiny_pairs(), folder, device="cpu", preset="small", **options, **settings)
 
@@ -176,10 +176,10 @@ def test_eight_pairs_can_be_learnt_by_heart(name: str, tmp_path: Path) -> None:
     longer = {"epochs": 60, "rate": 1e-2, "dim": 32, "select": "last", "decay_every": 60, "drop_epoch": 60}
     longer |= {"warm": 15, "dropout": 0.0, "sim_dim": 16}  # SGR: so few steps are too few for hard negatives at once
     longer |= {"hidden": 32, "text_rate": 1e-2} | ({"halve_every": 60, "rate": 5e-2} if name == "fgcrossnet" else {})
-    known = {key: value for key, value in longer.items() if key in RECIPES[name].defaults}
-    settings = {**tiny_settings(RECIPES[name].defaults), **known}
+    known = {key: value for key, value in longer.items() if key in methods()[name].defaults}
+    settings = {**tiny_settings(methods()[name].defaults), **known}
     run = train(name, pairs, tmp_path / "run", device="cpu", preset="small", **settings)
-    if "labels" in RECIPES[name].needs:  # such a method need not tell items of one class apart
+    if "labels" in methods()[name].needs:  # such a method need not tell items of one class apart
         report = evaluate(run, pairs, "train")
         assert report["map"]["i2t"] >= 0.9 and report["map"]["t2i"] >= 0.9
         return

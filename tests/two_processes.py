@@ -18,10 +18,10 @@ from torch import nn
 
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES
 from matchlight.methods.aoq import SecondRound
 from matchlight.methods.quintuplets import Draw
 from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.registry import methods
 from tests.reference.aoq import every_other
 from tests.tiny import tiny_pairs, tiny_settings
 
@@ -40,7 +40,7 @@ def calm(module: nn.Module) -> None:
 
 def losses(name: str) -> list[float]:
     inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
-    method = RECIPES[name]
+    method = methods()[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), "rate": RATE})
     network = Network(recipe, seed=0, device=torch.device("cpu"))
     calm(network.matcher)

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +20,16 @@ from matchlight.auditing.better_partners import better_partners
 from matchlight.auditing.folds import Folds
 from matchlight.auditing.gallery import GALLERY, MEASURES, Encoded, GalleryQuery, gallery_of, score_against_gallery
 from matchlight.auditing.neighbours import AuditedRows, Signals, Space, neighbour_signals
-from matchlight.core import IMAGE, TEXT, Matcher, Recipe
+from matchlight.core import IMAGE, TEXT, Matcher
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.devices import pick_precision
 from matchlight.inputs.batches import seeded
 from matchlight.inputs.prepare import Inputs
 from matchlight.inputs.text import Captions
-from matchlight.training.recipes import arguments, method
+from matchlight.training.arguments import Value
+from matchlight.training.callbacks import Callback, EpochLine
+from matchlight.training.contract import Recipe, TrainingRun
+from matchlight.training.registry import find, settings_of
 from matchlight.training.trainer import Trainer
 
 LARGE = {"epochs": 10, "batch": 256}
@@ -47,15 +49,15 @@ class Plan:
     folds: Folds
     device: torch.device
     seed: int
-    settings: dict[str, Any]  # arguments of the recipe
+    settings: dict[str, Value]  # arguments of the recipe
 
     @property
     def recipe(self) -> Recipe:
         """Built anew for every model."""
-        return method("vse_infty").build(self.inputs.sizes, **self.settings)
+        return find("vse_infty").build(self.inputs.sizes, **self.settings)
 
 
-def quick_settings(rows: int, device: torch.device) -> dict[str, Any]:
+def quick_settings(rows: int, device: torch.device) -> dict[str, Value]:
     """Sizes for the machine, epochs for the data: few passes over much, more over little."""
     small = device.type == "cpu" or rows < 2000
     base = dict(SMALL if small else LARGE)
@@ -63,8 +65,8 @@ def quick_settings(rows: int, device: torch.device) -> dict[str, Any]:
     base["epochs"] = int(
         min(max(base["epochs"], STEPS // steps), max(4, MOST_STEPS.get(device.type, 1500) // steps), 40)
     )
-    named = {"preset": "dual", "loss": "gce", "select": "last", "validate_every": 1000, **base}
-    return arguments(method("vse_infty"), named, pairs=rows, device=device.type)[0]
+    named: dict[str, Value] = {"preset": "dual", "loss": "gce", "select": "last", "validate_every": 1000, **base}
+    return settings_of(find("vse_infty"), named, pairs=rows, device=device.type)[0]
 
 
 def epochs_scored(epochs: int) -> list[int]:
@@ -95,31 +97,23 @@ def condensed(inputs: Inputs, *, seed: int) -> Inputs:
     return replace(inputs, table=lean, sizes=replace(inputs.sizes, image_dim=onto.shape[1]))
 
 
-class Quick(Trainer):
-    """A run that reports to the audit's progress bar and scores its held-out fold as it goes."""
+class ScoreHeldOut(Callback):
+    """Reports to the audit's progress bar and scores the fold that the model never saw as it goes."""
 
-    def __init__(self, *args: Any, after: Callable[[Quick], None], moved: Callable[[float], None], **named: Any):
-        super().__init__(*args, **named)
-        self.after, self.moved = after, moved
-        self.bar, self.task = self, 0  # type: ignore[assignment]
+    def __init__(self, plan: Plan, k: int, moved: Callable[[float], None]):
+        self.plan, self.k, self.moved = plan, k, moved
 
-    def update(self, task: Any, *, completed: float) -> None:
-        """Called by the loop with the number of epochs done."""
-        self.moved(completed / self.recipe.epochs)
+    def begin(self, run: TrainingRun) -> None:
+        """A run that was killed right after an epoch has not scored its fold then."""
+        _score_held_out(run, self.plan, self.k)
 
-    def fit(self) -> None:
-        """All epochs that are left, quietly."""
-        self.after(self)  # a run that was killed right after an epoch has not scored its fold then
-        try:
-            while self.epoch < self.recipe.epochs:
-                self._epoch()
-                self.after(self)
-        finally:
-            self.writer.flush()
-        self._leave()
+    def step(self, run: TrainingRun, done: float) -> None:
+        """The share of the epochs that is done."""
+        self.moved(done / run.recipe.epochs)
 
-    def _show(self, line: dict[str, Any]) -> None:
-        """Its epochs are not news."""
+    def epoch(self, run: TrainingRun, line: EpochLine, value: float) -> None:
+        """Score the fold."""
+        _score_held_out(run, self.plan, self.k)
 
 
 def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[float], None]) -> None:
@@ -129,15 +123,14 @@ def train_fold(plan: Plan, folder: Path, k: int, *, seed: int, moved: Callable[[
         return
     folder.mkdir(parents=True, exist_ok=True)
     inputs = _without_fold(plan.inputs, plan.folds, k)
-    trainer = Quick(
+    trainer = Trainer(
         folder,
         plan.recipe,
         inputs,
         seed=seed,
         device=plan.device,
         precision=pick_precision("auto", plan.device),
-        after=lambda run: _score_held_out(run, plan, k),
-        moved=moved,
+        callbacks=[ScoreHeldOut(plan, k, moved)],
     )
     files.write_json(folder / "recipe.json", {"name": "vse_infty", "arguments": plan.settings, "fold": k})
     trainer.resume()
@@ -175,7 +168,7 @@ def _held_out(plan: Plan, k: int) -> GalleryQuery:
     return GalleryQuery(np.tile(picture[rows], 2), np.concatenate([rows, wrong]), gallery, folds.group)
 
 
-def _score_held_out(run: Quick, plan: Plan, k: int) -> None:
+def _score_held_out(run: TrainingRun, plan: Plan, k: int) -> None:
     """After some epochs of the second half: the fold's gallery scores, kept as a file."""
     path = run.folder / f"held-{run.epoch:03d}.npy"
     if run.epoch not in epochs_scored(run.recipe.epochs) or path.exists():
@@ -184,7 +177,7 @@ def _score_held_out(run: Quick, plan: Plan, k: int) -> None:
     files.write_array(path, np.stack([scores[name] for name in MEASURES]))
 
 
-def _write_signals(run: Quick, plan: Plan, k: int, path: Path, *, seed: int) -> None:
+def _write_signals(run: Trainer, plan: Plan, k: int, path: Path, *, seed: int) -> None:
     """All signals of this model, in one file."""
     folds = plan.folds
     inside = np.flatnonzero(folds.fold == k)

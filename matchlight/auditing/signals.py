@@ -49,6 +49,7 @@ from matchlight.inputs.prepare import Inputs, prepare, view_of
 from matchlight.pairs import BadPicture, Pairs
 from matchlight.runs.folder import Run
 from matchlight.runs.seen import trained_on, weights_mark
+from matchlight.training.arguments import Value
 
 FILE = "signals.npz"
 MANY = 400  # pictures that are enough for ten folds
@@ -64,7 +65,7 @@ class Options:
     models: int = 1  # quick models a fold, averaged
     seed: int = 0
     device: str = "auto"
-    overrides: dict[str, Json] | None = None  # arguments of the quick recipe
+    overrides: dict[str, Value] | None = None  # arguments of the quick recipe
     captions: str = "auto"  # compared by sentence vectors (minilm) or by words; auto: minilm where it is installed
     pictures: str = "auto"  # vectors for canonical correlation: own, or backbones joined by "+"; auto: own and lite0-2
 
@@ -77,7 +78,7 @@ class OptionArguments(TypedDict, total=False):
     models: int
     seed: int
     device: str
-    overrides: dict[str, Json] | None
+    overrides: dict[str, Value] | None
     captions: str
     pictures: str
 
@@ -133,7 +134,8 @@ def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
 
 def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Json]:
     """What an audit's folder belongs to."""
-    quick: dict[str, Json] = {"models": options.models, "overrides": options.overrides}
+    overrides: dict[str, Json] | None = None if options.overrides is None else {**options.overrides}
+    quick: dict[str, Json] = {"models": options.models, "overrides": overrides}
     return {
         "data": fingerprint(pairs),
         "split": options.split,

@@ -26,26 +26,25 @@ def methods(
 
     Example: matchlight methods dive
     """
-    from matchlight.methods import RECIPES
-    from matchlight.training.recipes import method
+    from matchlight.training.registry import find, methods
 
     if name is not None:
-        _one(method(name), json=json)
+        _one(find(name), json=json)
         return
     if json:
-        emit([_described(method) for method in RECIPES.values()])
+        emit([_described(method) for method in methods().values()])
         return
-    table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in RECIPES.values()])
+    table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in methods().values()])
 
 
 def _one(chosen: Any, *, json: bool) -> None:
     """The arguments of a method, with the paper's values and what the presets change."""
-    from matchlight.training.recipes import grounded
+    from matchlight.training.registry import Chosen
 
     if json:
         emit(_described(chosen))
         return
-    chosen = grounded(chosen, {})
+    chosen = Chosen.of(chosen, {})
     presets = {"small": chosen.small, **chosen.presets}
     rows = [
         [name, str(value), ", ".join(f"{one} {preset[name]}" for one, preset in presets.items() if name in preset)]
@@ -55,9 +54,9 @@ def _one(chosen: Any, *, json: bool) -> None:
 
 
 def _described(method: Any) -> dict[str, Any]:
-    from matchlight.training.recipes import grounded
+    from matchlight.training.registry import Chosen
 
-    method = grounded(method, {})
+    method = Chosen.of(method, {})
     presets = ["auto", "paper", "small", *method.presets]
     return {
         "name": method.name,
@@ -95,8 +94,7 @@ def train(asked: TrainOptions) -> None:
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
     from matchlight.runs.folder import train as run_training
-    from matchlight.training.recipes import method as find
-    from matchlight.training.recipes import parse
+    from matchlight.training.registry import find, parse
 
     given = _arguments(parse(asked.overrides or []))
     find(asked.method)  # a mistyped name is told before anything slow is read

@@ -57,7 +57,7 @@ def reproduce(asked: ReproduceOptions) -> None:
     from matchlight.core import BadInput
     from matchlight.pairs import Pairs
     from matchlight.reproduce import exhibit
-    from matchlight.training.recipes import parse
+    from matchlight.training.registry import parse
 
     chosen = exhibit(asked.name)
     if asked.data is None or asked.out is None:

@@ -26,7 +26,7 @@ from matchlight.core import BadInput
 from matchlight.data.noise import Truth, flip_labels, mismatch
 from matchlight.measuring import significance
 from matchlight.pairs import Pairs
-from matchlight.training.recipes import arguments
+from matchlight.training.registry import settings_of
 
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
 PATIENCE = 2.0  # seconds between two looks at what other processes are at
@@ -118,7 +118,7 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
             raise BadInput(f"{pairs.root}: no {split} split; it has {', '.join(pairs.split_names) or 'none'}")
     for one in dict.fromkeys(cell.variant for cell in cells):
         check_needs(one.method, pairs)
-        arguments(one.method, dict(one.arguments), pairs=len(pairs.rows("train")), device=device.type)
+        settings_of(one.method, dict(one.arguments), pairs=len(pairs.rows("train")), device=device.type)
     tried = {(cell.variant.by_labels, cell.noise): cell for cell in cells}
     for cell in tried.values():
         broken(pairs, cell, settings)  # a share of noise that this data cannot take

@@ -20,10 +20,12 @@ from torch import Tensor
 
 from matchlight.comparing.caption_loop import COLUMNS, CaptionLoop
 from matchlight.console import track
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Recipe, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Sizes
 from matchlight.scoring.all_pairs import score_all
+from matchlight.training.arguments import Value
+from matchlight.training.contract import Recipe
 from matchlight.training.network import Network, score_batch, whole_batch
-from matchlight.training.recipes import method as find
+from matchlight.training.registry import find
 
 REGIONS, VOCABULARY, SAMPLE, RUNS = 36, 1000, 50, 5
 METHODS = tuple(COLUMNS)
@@ -78,7 +80,7 @@ def sides(pictures: int, captions: int, dim: int, device: torch.device) -> tuple
     return Embedding(regions, None, {"global": wholes[0]}), Embedding(words, mask, {"global": wholes[1]})
 
 
-def built(name: str, dim: int, **options: object) -> Recipe:
+def built(name: str, dim: int, **options: Value) -> Recipe:
     """A method's recipe at this width, sizes beside it in the papers' proportions."""
     method = find(name)
     if name not in METHODS:

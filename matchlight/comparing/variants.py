@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from matchlight.core import BadInput
-from matchlight.training.recipes import Method, grounded, method
+from matchlight.training.registry import Method, find
 
 
 class Described(TypedDict):
@@ -35,8 +35,8 @@ class Variant:
 
     @property
     def method(self) -> Method:
-        """The method itself, with what it is built on."""
-        return grounded(method(self.name), dict(self.arguments))
+        """The method itself."""
+        return find(self.name)
 
     @property
     def by_labels(self) -> bool:

@@ -1,49 +1,19 @@
-"""One file per family, each of which reads like its paper and ends with its recipes."""
+"""One file a paper: each reads like it and ends with its arguments, its presets and how its authors' files are read.
 
-from matchlight.methods import (
-    aoq,
-    bfan,
-    dccae,
-    deep_sm,
-    dive,
-    dscmr,
-    fgcrossnet,
-    imram,
-    lantern,
-    mrl,
-    ncr,
-    ncr_plus,
-    pcme,
-    pvse,
-    scan,
-    sdml,
-    semantic_sharing,
-    sgraf,
-    vse,
-    vsrn,
-)
-from matchlight.training.recipes import Method
+    vse                 VSE++ and VSE-infinity: one vector a picture, one a caption
+    scan                SCAN: words look at regions, or regions at words; what BFAN and IMRAM share
+    bfan, imram         focal attention; recurrent attention with a memory
+    sgraf               SGR, SAF and both: similarity_vectors, similarity_heads and whole_vectors are its parts
+    vsrn                regions reasoned over, with captioning beside the ranking
+    pvse, pcme          several vectors a side (pie_net); Gaussians instead of points (gaussians)
+    dive                DivE: set_encoders, slots and set_losses are its parts, dive_files reads the authors' files
+    ncr, ncr_plus       NCR, and our own NCR+: trust in pairs
+    aoq                 AOQ: a second round on mined negatives; quintuplets is its loss
+    lantern             our own: DivE's sets with NCR+'s trust
+    mrl, deep_sm        class labels, wrong ones among them
+    semantic_sharing    one transformer for both sides: shared_tokens, shared_transformer and shared_losses
+    dscmr, sdml         supervised common spaces
+    fgcrossnet, dccae   fine-grained classes; deep canonical correlation
 
-FAMILIES = (
-    aoq,
-    bfan,
-    dccae,
-    deep_sm,
-    dive,
-    dscmr,
-    fgcrossnet,
-    imram,
-    lantern,
-    mrl,
-    ncr,
-    ncr_plus,
-    pcme,
-    pvse,
-    scan,
-    sdml,
-    semantic_sharing,
-    sgraf,
-    vse,
-    vsrn,
-)
-RECIPES: dict[str, Method] = {method.name: method for family in FAMILIES for method in family.METHODS}
+Which name stands for which method is in `plugins.py`, beside those of other packages.
+"""

@@ -7,22 +7,21 @@ relevant scores 0 instead of NaN, and the comparison with all rivals is one sum 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from matchlight.core import Embedding, Recipe, Sizes
-from matchlight.methods.scan import COCO, SMALL, assemble, fragments, read_encoders
+from matchlight.core import Embedding, Sizes
+from matchlight.methods.scan import COCO, SMALL, AttentionArguments, read_encoders
 from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines
 from matchlight.parts.layers import masked_mean
-from matchlight.parts.objectives import Hinge
 from matchlight.scoring import kernels
-from matchlight.training.recipes import Foreign, Method, check_choices
-
-FOCALS = ("equal", "prob")
+from matchlight.training.arguments import Count, Positive
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method
 
 
 @torch.no_grad()
@@ -68,48 +67,22 @@ class FocalAttention(CrossAttention):
         return (3 if self.precise else 2) * super().cost(images, texts)
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    focal: str = "equal",
-    temperature: float = 20.0,
-    precise: bool = False,
-    dim: int = 1024,
-    word_dim: int = 300,
-    image_norm: bool = True,
-    text_norm: bool = True,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 15,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 15,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class BFAN(AttentionArguments):
     """BFAN with one kind of focus; the paper's best figures average the scores of an `equal` and a `prob` model."""
-    check_choices(focal=(focal, FOCALS))
-    return assemble(
-        fragments(sizes, dim, word_dim, image_norm=image_norm, text_norm=text_norm),
-        partial(FocalAttention, focal=focal, temperature=temperature, precise=precise),
-        hinge=partial(Hinge, margin=margin, siblings=siblings),
-        hardest=hardest,
-        warm=warm,
-        finetune=backbone if finetune else None,
-        backbone_rate=backbone_rate,
-        rate=rate,
-        decay_every=decay_every,
-        shared={"epochs": epochs, "batch": batch, "clip": clip, "select": select, "siblings": siblings},
-    )
+
+    focal: Literal["equal", "prob"] = "equal"
+    temperature: Positive = 20.0
+    precise: bool = False
+    epochs: Count = 15
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        focus = partial(FocalAttention, focal=self.focal, temperature=self.temperature, precise=self.precise)
+        return self.assemble(sizes, focus)
 
 
-def read(file: dict[str, Any]) -> Foreign:
+def read(file: Checkpoint) -> Foreign:
     """BFAN, and BFAN as AOQ trained it: only the options tell the kind of focus. They evaluate in double precision."""
     named, sizes, weights = read_encoders(file)
     named |= {
@@ -123,7 +96,7 @@ def read(file: dict[str, Any]) -> Foreign:
 METHODS = [
     Method(
         "bfan",
-        recipe,
+        BFAN,
         paper="Focus Your Attention: A Bidirectional Focal Attention Network for Image-Text Matching (ACM MM 2019)",
         needs=("pairs", "regions"),
         small={**SMALL, "batch": 64, "epochs": 8},

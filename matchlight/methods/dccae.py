@@ -10,7 +10,7 @@ linear CCA is fitted on the network that is kept; networks run in single precisi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, Batch, Embedding, Items, Matcher, Objective, Recipe, Scores, Sizes, Terms
-from matchlight.parts.labelwise import INPUTS, Cosine, Vector, both, encoders, one_rate, paired
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Items, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.parts.labelwise import Cosine, Vector, both, encoders, one_rate, paired
 from matchlight.parts.layers import BatchNorm
 from matchlight.scoring.encode import encode_both
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Value
+from matchlight.training.contract import Recipe, TrainingRun
+from matchlight.training.registry import Method
 from matchlight.training.strategies import Plain
 
 MOST = 5000  # training pairs that linear CCA is fitted on
@@ -134,59 +136,59 @@ class Canonical(Cosine):
 class Aligned(Plain):
     """Plain epochs; whenever the model is asked for, linear CCA is fitted on what it makes of the training pairs."""
 
-    def result(self, run: Any) -> Matcher:
+    def result(self, run: TrainingRun) -> Matcher:
         """The network with its projection."""
         matcher = super().result(run)
-        if hasattr(run, "table"):  # a shell without data is asked when a run is loaded: its weights bring the fit
-            rows = run.rows[np.linspace(0, len(run.rows) - 1, min(MOST, len(run.rows))).astype(np.int64)]
-            images, texts = encode_both(matcher, run.table, run.pairs.picture[rows], rows)
-            matcher.similarity.fit(images.single, texts.single)  # type: ignore[union-attr,operator]
+        rows = run.rows[np.linspace(0, len(run.rows) - 1, min(MOST, len(run.rows))).astype(np.int64)]
+        images, texts = encode_both(matcher, run.table, run.pairs.picture[rows], rows)
+        assert isinstance(matcher.similarity, Canonical)
+        matcher.similarity.fit(images.members[0].single, texts.members[0].single)
         return matcher
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 10,
-    hidden: int = 1024,
-    rebuild: float = 1e-3,
-    ridge: float = 1e-3,
-    inputs: str = "raw",
-    epochs: int = 50,
-    batch: int = 800,
-    rate: float = 1e-3,
-    decay: float = 1e-5,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class DCCAE(LabelTraining):
     """DCCAE; `dim` is the number of canonical variates, which a batch must exceed by far."""
-    check_choices(inputs=(inputs, INPUTS))
 
-    def matcher() -> Matcher:
-        return Matcher(encoders(sizes, partial(Correlating, dim=dim, hidden=hidden, inputs=inputs)), Canonical(dim))
+    dim: Count = 10
+    hidden: Count = 1024
+    rebuild: NonNegative = 1e-3
+    ridge: NonNegative = 1e-3
+    epochs: Count = 50
+    batch: BatchSize = 800
+    rate: Positive = 1e-3
+    decay: NonNegative = 1e-5
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(Correlation, rebuild=rebuild, ridge=ridge),
-        strategy=Aligned(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(one_rate, rate=rate, decay=decay),
-        optimiser="rmsprop",
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels" if sizes.classes else "recall",
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+
+        def matcher() -> Matcher:
+            return Matcher(
+                encoders(sizes, partial(Correlating, dim=self.dim, hidden=self.hidden, inputs=self.inputs)),
+                Canonical(self.dim),
+            )
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(Correlation, rebuild=self.rebuild, ridge=self.ridge),
+            strategy=Aligned(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(one_rate, rate=self.rate, decay=self.decay),
+            optimiser="rmsprop",
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels" if sizes.classes else "recall",
+        )
 
 
-SMALL = {"dim": 20, "hidden": 256, "inputs": "standard", "epochs": 10}
+SMALL: dict[str, Value] = {"dim": 20, "hidden": 256, "inputs": "standard", "epochs": 10}
 
 METHODS = [
     Method(
         "dccae",
-        recipe,
+        DCCAE,
         paper="On Deep Multi-View Representation Learning (ICML 2015)",
         needs=("vectors",),
         small=SMALL,

@@ -9,60 +9,65 @@ Departs from the paper: pictures come as features, no CNN is trained; both sides
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from matchlight.core import Recipe, Sizes
+from matchlight.core import Sizes
 from matchlight.methods.mrl import RobustLearning, spheres
-from matchlight.parts.labelwise import INPUTS, one_rate, settled
-from matchlight.training.recipes import Method, check_choices
+from matchlight.parts.labelwise import one_rate
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Share, Value
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Method
 from matchlight.training.schedules import cosine
-from matchlight.training.strategies import Plain
+from matchlight.training.strategies import UnitCentres
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 512,
-    hidden: int = 4096,
-    temperature: float = 1.0,
-    space: str = "embedding",
-    inputs: str = "raw",
-    dropout: float = 0.0,
-    epochs: int = 100,
-    batch: int = 50,
-    rate: float = 1e-4,
-    decay: float = 0.0,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class DeepSM(LabelTraining):
     """Cross-entropy on the cosines with the class centres, both sides summed."""
-    check_choices(space=(space, ("embedding", "probability")), inputs=(inputs, INPUTS))
-    shape: dict[str, Any] = {"dim": dim, "hidden": hidden, "inputs": inputs, "dropout": dropout, "space": space}
-    return Recipe(
-        matcher=partial(spheres, sizes, classes=sizes.classes, temperature=temperature, **shape),
-        objective=partial(RobustLearning, beta=1.0, loss="ce"),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(one_rate, rate=rate, decay=decay),
-        betas=(0.5, 0.999),
-        schedule=partial(cosine, epochs=epochs),
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels",
-        before_step=settled,
-    )
+
+    dim: Count = 512
+    hidden: Count = 4096
+    temperature: Positive = 1.0
+    space: Literal["embedding", "probability"] = "embedding"
+    dropout: Share = 0.0
+    epochs: Count = 100
+    batch: BatchSize = 50
+    rate: Positive = 1e-4
+    decay: NonNegative = 0.0
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        shape: dict[str, Any] = {
+            "dim": self.dim,
+            "hidden": self.hidden,
+            "inputs": self.inputs,
+            "dropout": self.dropout,
+            "space": self.space,
+        }
+        return Recipe(
+            matcher=partial(spheres, sizes, classes=sizes.classes, temperature=self.temperature, **shape),
+            objective=partial(RobustLearning, beta=1.0, loss="ce"),
+            strategy=UnitCentres(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(one_rate, rate=self.rate, decay=self.decay),
+            betas=(0.5, 0.999),
+            schedule=partial(cosine, epochs=self.epochs),
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels",
+        )
 
 
-SMALL = {"dim": 128, "hidden": 256, "inputs": "standard", "epochs": 20, "batch": 100, "rate": 1e-3}
+SMALL: dict[str, Value] = {"dim": 128, "hidden": 256, "inputs": "standard", "epochs": 20, "batch": 100, "rate": 1e-3}
 
 METHODS = [
     Method(
         "deep_sm",
-        recipe,
+        DeepSM,
         paper="Cross-Modal Retrieval with CNN Visual Features: A New Baseline (IEEE Trans. Cybernetics 2017)",
         needs=("labels",),
         small=SMALL,

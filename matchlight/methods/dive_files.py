@@ -12,8 +12,9 @@ import torch
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.parts.encoders import gru_names
+from matchlight.training.arguments import Value
 from matchlight.training.foreign.machine import shown
-from matchlight.training.recipes import Foreign, renamed
+from matchlight.training.registry import Checkpoint, Foreign, renamed
 
 LAYERS = "spm.agg_block.layers."
 OLD_NAMES = {"smooth_chamfer": "smooth_chamfer", "chamfer": "chamfer", "max": "mil", "mp": "mp"}
@@ -69,14 +70,19 @@ TRAINING = {
 CAPTIONS = 5  # of a picture in the authors' data: they count a batch in pictures, we in pairs
 
 
-def read_dive(file: dict[str, Any]) -> Foreign:
+def read_dive(file: Checkpoint) -> Foreign:
     """A region (or grid) model with a bi-GRU; a CNN in the file is left out, its cells are then the features."""
     options = {name: value for name, value in (file.get("args") or {}).items() if value is not None}
     state = {key.removeprefix("module."): value for key, value in file["model"].items()}
     _check_kind(state)
     similarity = _similarity(options)
     _check_options(options, similarity["similarity"])
-    named = {**_sizes(state, options), **similarity, **_training(state, options), "padding": "official"}
+    named: dict[str, Value] = {
+        **_sizes(state, options),
+        **similarity,
+        **_training(state, options),
+        "padding": "official",
+    }
     if _has_cnn(state):
         say("the network for pixels in this file is left out: give this model the grid cells of that network")
     kept = {key: value for key, value in state.items() if not key.startswith("img_enc.cnn.")}

@@ -11,15 +11,15 @@ where labels are noisy.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
-    INPUTS,
     Classified,
     Cosine,
     Projected,
@@ -30,7 +30,9 @@ from matchlight.parts.labelwise import (
     one_rate,
     paired,
 )
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Value
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Method
 from matchlight.training.strategies import Plain
 
 
@@ -67,53 +69,49 @@ class Supervised(Objective):
         return terms
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    hidden: int = 2048,
-    alpha: float = 1e-3,
-    beta: float = 1e-1,
-    inputs: str = "raw",
-    epochs: int = 500,
-    batch: int = 100,
-    rate: float = 1e-4,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class DSCMR(LabelTraining):
     """DSCMR; `dim` is the common space."""
-    check_choices(inputs=(inputs, INPUTS))
 
-    def matcher() -> Matcher:
-        sides = encoders(sizes, partial(Projected, dim=hidden, inputs=inputs, sphere=False))
-        common = nn.Sequential(nn.ReLU(), nn.Linear(hidden, dim))
-        return Classified(sides, Cosine(link="linear"), nn.Linear(dim, sizes.classes), common=common)
+    dim: Count = 1024
+    hidden: Count = 2048
+    alpha: NonNegative = 1e-3
+    beta: NonNegative = 1e-1
+    epochs: Count = 500
+    batch: BatchSize = 100
+    rate: Positive = 1e-4
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(Supervised, alpha=alpha, beta=beta),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(one_rate, rate=rate),
-        betas=(0.5, 0.999),
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels",
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+
+        def matcher() -> Matcher:
+            sides = encoders(sizes, partial(Projected, dim=self.hidden, inputs=self.inputs, sphere=False))
+            common = nn.Sequential(nn.ReLU(), nn.Linear(self.hidden, self.dim))
+            return Classified(sides, Cosine(link="linear"), nn.Linear(self.dim, sizes.classes), common=common)
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(Supervised, alpha=self.alpha, beta=self.beta),
+            strategy=Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(one_rate, rate=self.rate),
+            betas=(0.5, 0.999),
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels",
+        )
 
 
-SMALL = {"dim": 128, "hidden": 256, "inputs": "standard", "epochs": 20, "batch": 100, "rate": 1e-3}
+SMALL: dict[str, Value] = {"dim": 128, "hidden": 256, "inputs": "standard", "epochs": 20, "batch": 100, "rate": 1e-3}
 
 METHODS = [
     Method(
         "dscmr",
-        recipe,
+        DSCMR,
         paper="Deep Supervised Cross-Modal Retrieval (CVPR 2019)",
         needs=("labels",),
-        weights=("alpha",),
         small=SMALL,
         presets={"wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 30}},
         pooled=True,

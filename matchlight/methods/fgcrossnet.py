@@ -10,15 +10,15 @@ model is chosen by validation. The ranking loss over all quadruplets is computed
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import BadInput, Batch, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
+from matchlight.core import BadInput, Batch, Group, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
-    INPUTS,
     Classified,
     Cosine,
     Projected,
@@ -28,7 +28,9 @@ from matchlight.parts.labelwise import (
     labels_of,
     length,
 )
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Value
+from matchlight.training.contract import Phase, Recipe, TrainingRun
+from matchlight.training.registry import Method
 from matchlight.training.strategies import Plain
 
 LARGEST = 128  # pairs a batch: its triples then take about 1 GB
@@ -93,11 +95,13 @@ class Stages(Plain):
     def __init__(self, *, first: int):
         self.first = first
 
-    def phases(self, run: Any, epoch: int) -> list[Phase]:
+    def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase, with the objective of its stage."""
         if epoch >= self.first:
             return [Phase(rows=run.rows, name="rank")]
-        return [Phase(rows=run.rows, objective=run.networks["A"].objective.unranked(), name="centre")]
+        objective = run.networks["A"].objective
+        assert isinstance(objective, FineGrained)
+        return [Phase(rows=run.rows, objective=objective.unranked(), name="centre")]
 
 
 def halves(epoch: int, step: int, steps: int, *, every: int, first: int) -> float:
@@ -105,60 +109,59 @@ def halves(epoch: int, step: int, steps: int, *, every: int, first: int) -> floa
     return 0.5 ** ((epoch if epoch < first else epoch - first) // every)
 
 
-def momentum(matcher: Matcher, objective: Objective, *, rate: float, centre: float) -> list[dict[str, Any]]:
+def momentum(matcher: Matcher, objective: Objective, *, rate: float, centre: float) -> list[Group]:
     """SGD with momentum; the centres move as if their term were not weighted down."""
     quick = rate / centre if centre else rate
     return [
-        {"name": "net", "params": list(matcher.parameters()), "lr": rate, "momentum": 0.9},
-        {"name": "centres", "params": list(objective.parameters()), "lr": quick, "momentum": 0.9},
+        Group(name="net", params=list(matcher.parameters()), lr=rate, momentum=0.9),
+        Group(name="centres", params=list(objective.parameters()), lr=quick, momentum=0.9),
     ]
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 512,
-    hidden: int = 4096,
-    centre: float = 1e-3,
-    rank: float = 0.1,
-    inputs: str = "raw",
-    first: int | None = None,
-    epochs: int = 100,
-    batch: int = 4,
-    rate: float = 1e-3,
-    halve_every: int = 3,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class FGCrossNet(LabelTraining):
     """FGCrossNet on vectors; the first `first` epochs (without a number: half of them) are its first stage."""
-    check_choices(inputs=(inputs, INPUTS))
-    first = epochs // 2 if first is None else first
-    if rank and batch > LARGEST:
-        raise BadInput(f"batch={batch}: the ranking loss compares triples of a batch; at most {LARGEST}, or rank=0")
 
-    def matcher() -> Matcher:
-        make = partial(Projected, dim=dim, hidden=(hidden, hidden), inputs=inputs, sphere=False)
-        head = nn.Sequential(nn.ReLU(), nn.Linear(dim, sizes.classes))
-        return Classified(encoders(sizes, make), Cosine(link="softmax"), head, space="logits")
+    dim: Count = 512
+    hidden: Count = 4096
+    centre: NonNegative = 1e-3
+    rank: NonNegative = 0.1
+    first: Count | None = None
+    epochs: Count = 100
+    batch: BatchSize = 4
+    rate: Positive = 1e-3
+    halve_every: Count = 3
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(FineGrained, sizes.classes, centre=centre, rank=rank),
-        strategy=Stages(first=first),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(momentum, rate=rate, centre=centre),
-        optimiser="sgd",
-        schedule=partial(halves, every=halve_every, first=first),
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels",
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        first = self.epochs // 2 if self.first is None else self.first
+        if self.rank and self.batch > LARGEST:
+            raise BadInput(
+                f"batch={self.batch}: the ranking loss compares triples of a batch; at most {LARGEST}, or rank=0"
+            )
+
+        def matcher() -> Matcher:
+            make = partial(Projected, dim=self.dim, hidden=(self.hidden, self.hidden), inputs=self.inputs, sphere=False)
+            head = nn.Sequential(nn.ReLU(), nn.Linear(self.dim, sizes.classes))
+            return Classified(encoders(sizes, make), Cosine(link="softmax"), head, space="logits")
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(FineGrained, sizes.classes, centre=self.centre, rank=self.rank),
+            strategy=Stages(first=first),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(momentum, rate=self.rate, centre=self.centre),
+            optimiser="sgd",
+            schedule=partial(halves, every=self.halve_every, first=first),
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels",
+        )
 
 
-SMALL = {
+SMALL: dict[str, Value] = {
     "dim": 128,
     "hidden": 256,
     "inputs": "standard",
@@ -171,7 +174,7 @@ SMALL = {
 METHODS = [
     Method(
         "fgcrossnet",
-        recipe,
+        FGCrossNet,
         paper="A New Benchmark and Approach for Fine-grained Cross-media Retrieval (ACM MM 2019)",
         needs=("labels",),
         small=SMALL,

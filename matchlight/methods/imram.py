@@ -10,30 +10,31 @@ the second part is sum_m a_m (W_o v_m): each context member is multiplied once, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from matchlight.core import BadInput, Embedding, Recipe, Sizes
+from matchlight.core import BadInput, Embedding, Sizes
 from matchlight.methods.scan import (
     COCO,
     FLICKR,
     SMALL,
     WORDS,
-    assemble,
-    fragments,
+    AttentionArguments,
     plain_projection,
     shared_arguments,
     shared_sizes,
 )
 from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines, sum_of
 from matchlight.parts.layers import masked_mean, unit
-from matchlight.parts.objectives import Hinge
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import Count, Positive
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 
 MODES = {"text": ("t2i",), "image": ("i2t",), "full": ("t2i", "i2t")}
 
@@ -118,55 +119,32 @@ def room_for_training(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else 4 << 30
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    mode: str = "full",
-    steps: int = 3,
-    temperature: float = 9.0,
-    renormalise: bool = False,
-    dim: int = 1024,
-    word_dim: int = 300,
-    both_ways: bool = True,
-    image_norm: bool = True,
-    text_norm: bool = True,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 15,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class IMRAM(AttentionArguments):
     """IMRAM: `mode=text` refines words, `image` regions, `full` both; `renormalise` keeps queries of unit length."""
-    check_choices(mode=(mode, tuple(MODES)))
-    if steps < 1:
-        raise BadInput(f"steps={steps}: at least 1 look is needed")
-    similarity = partial(
-        RecurrentAttention, *MODES[mode], dim=dim, steps=steps, temperature=temperature, renormalise=renormalise
-    )
-    return assemble(
-        fragments(sizes, dim, word_dim, both_ways=both_ways, image_norm=image_norm, text_norm=text_norm),
-        similarity,
-        hinge=partial(Hinge, margin=margin, siblings=siblings),
-        hardest=hardest,
-        warm=warm,
-        finetune=backbone if finetune else None,
-        backbone_rate=backbone_rate,
-        rate=rate,
-        decay_every=decay_every,
-        shared={"epochs": epochs, "batch": batch, "clip": clip, "select": select, "siblings": siblings},
-    )
+
+    mode: Literal["text", "image", "full"] = "full"
+    steps: Count = 3
+    temperature: Positive = 9.0
+    renormalise: bool = False
+    both_ways: bool = True
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        if self.steps < 1:
+            raise BadInput(f"steps={self.steps}: at least 1 look is needed")
+        similarity = partial(
+            RecurrentAttention,
+            *MODES[self.mode],
+            dim=self.dim,
+            steps=self.steps,
+            temperature=self.temperature,
+            renormalise=self.renormalise,
+        )
+        return self.assemble(sizes, similarity, both_ways=self.both_ways)
 
 
-def read(file: dict[str, Any]) -> Foreign:
+def read(file: Checkpoint) -> Foreign:
     """One flat `model`, with memory units for both directions in every mode; those that are not used are dropped."""
     state = {key.removeprefix("module."): value for key, value in file["model"].items()}
     options = file["opt"]
@@ -191,7 +169,7 @@ def read(file: dict[str, Any]) -> Foreign:
 METHODS = [
     Method(
         "imram",
-        recipe,
+        IMRAM,
         paper="Iterative Matching with Recurrent Attention Memory for Cross-Modal Image-Text Retrieval (CVPR 2020)",
         needs=("pairs", "regions"),
         small={**SMALL, "dim": 128, "batch": 32, "epochs": 8, "steps": 2},

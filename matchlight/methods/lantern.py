@@ -8,31 +8,42 @@ along with the rest; frozen, its grids are read once and kept.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from matchlight.methods.dive import DUAL
+from matchlight.methods.dive import DUAL, DivE
 from matchlight.methods.dive import SMALL as SMALL_SETS
-from matchlight.methods.ncr_plus import DECIDES, recipe
-from matchlight.training.recipes import Method
+from matchlight.methods.ncr_plus import NCRPlus
+from matchlight.training.arguments import Arguments, Count, Settings, Value
+from matchlight.training.registry import Method
 
-# what is pretrained moves slower than what begins at random
 OWN = ("loss", "epochs")  # what trust in pairs decides for itself
-SETS: dict[str, Any] = {name: value for name, value in DUAL.items() if name not in OWN}
+SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name not in OWN}
+# what is pretrained moves slower than what begins at random
 SETS |= {"sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
-TUNED: dict[str, Any] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
-SMALL: dict[str, Any] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
+TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
+SMALL: dict[str, Value] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
 SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lantern(NCRPlus):
+    """NCR+ over DivE's sets."""
+
+    open_base: ClassVar[bool] = False
+    base_defaults: ClassVar[Mapping[str, Settings]] = {"dive": SETS}
+
+    scorer: Arguments = field(default_factory=DivE)
+    epochs: Count = 15
+
 
 METHODS = [
     Method(
         "lantern",
-        partial(recipe, scorer="dive", epochs=15),
+        Lantern,
         paper="ours: DivE's sets, NCR+'s trust, a pretrained reader of captions",
         needs=("pairs", "regions"),
-        over="scorer",
-        decides=DECIDES,
-        sets={"dive": SETS},
         small=SMALL,
         presets={"tuned": TUNED},
     )

@@ -13,15 +13,15 @@ differ, Eq. 7 of the paper is followed for more than two sides (the code's facto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
+from matchlight.core import IMAGE, BadInput, Batch, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
-    INPUTS,
     Centres,
     Classified,
     Cosine,
@@ -33,11 +33,12 @@ from matchlight.parts.labelwise import (
     labels_of,
     one_rate,
     paired,
-    settled,
 )
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Share, Value
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Method
 from matchlight.training.schedules import cosine
-from matchlight.training.strategies import Plain
+from matchlight.training.strategies import UnitCentres
 
 
 def robust_clustering(logits: Tensor, labels: Tensor) -> Tensor:
@@ -112,52 +113,47 @@ def spheres(
     return Classified(encoders(sizes, make), Cosine(link="softmax", classes=sizes.classes), head, space=space)
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 512,
-    hidden: int = 4096,
-    beta: float = 0.7,
-    temperature: float = 1.0,
-    contrast_temperature: float = 1.0,
-    loss: str = "robust",
-    noise_classes: str = "clean",
-    inputs: str = "raw",
-    dropout: float = 0.0,
-    epochs: int = 100,
-    batch: int = 50,
-    rate: float = 1e-4,
-    decay: float = 0.0,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class MRL(LabelTraining):
     """MRL (`beta=1` is clustering alone, `beta=0` contrast alone, `loss=ce` cross-entropy in place of clustering)."""
-    check_choices(loss=(loss, tuple(RobustLearning.losses)), noise_classes=(noise_classes, ("clean", "official")))
-    check_choices(inputs=(inputs, INPUTS))
-    check_shares(beta=beta)
-    if min(temperature, contrast_temperature) <= 0:
-        raise BadInput("temperature and contrast_temperature must be above 0")
-    classes = sizes.classes + (noise_classes == "official")
-    shape = {"dim": dim, "hidden": hidden, "inputs": inputs, "dropout": dropout}
-    return Recipe(
-        matcher=partial(spheres, sizes, classes=classes, temperature=temperature, **shape),  # type: ignore[arg-type]
-        objective=partial(RobustLearning, beta=beta, temperature=contrast_temperature, loss=loss),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(one_rate, rate=rate, decay=decay),
-        betas=(0.5, 0.999),
-        schedule=partial(cosine, epochs=epochs),
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels",
-        before_step=settled,
-    )
+
+    dim: Count = 512
+    hidden: Count = 4096
+    beta: NonNegative = 0.7
+    temperature: Positive = 1.0
+    contrast_temperature: NonNegative = 1.0
+    loss: Literal["robust", "ce"] = "robust"
+    noise_classes: Literal["clean", "official"] = "clean"
+    dropout: Share = 0.0
+    epochs: Count = 100
+    batch: BatchSize = 50
+    rate: Positive = 1e-4
+    decay: NonNegative = 0.0
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        check_shares(beta=self.beta)
+        if min(self.temperature, self.contrast_temperature) <= 0:
+            raise BadInput("temperature and contrast_temperature must be above 0")
+        classes = sizes.classes + (self.noise_classes == "official")
+        shape = {"dim": self.dim, "hidden": self.hidden, "inputs": self.inputs, "dropout": self.dropout}
+        return Recipe(
+            matcher=partial(spheres, sizes, classes=classes, temperature=self.temperature, **shape),  # type: ignore[arg-type]
+            objective=partial(RobustLearning, beta=self.beta, temperature=self.contrast_temperature, loss=self.loss),
+            strategy=UnitCentres(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(one_rate, rate=self.rate, decay=self.decay),
+            betas=(0.5, 0.999),
+            schedule=partial(cosine, epochs=self.epochs),
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels",
+        )
 
 
-SMALL = {
+SMALL: dict[str, Value] = {
     "dim": 128,
     "hidden": 512,
     "temperature": 0.3,
@@ -171,7 +167,7 @@ SMALL = {
 METHODS = [
     Method(
         "mrl",
-        recipe,
+        MRL,
         paper="Learning Cross-Modal Retrieval with Noisy Labels (CVPR 2021)",
         needs=("labels",),
         small=SMALL,

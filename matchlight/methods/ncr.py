@@ -11,35 +11,51 @@ and `first` are what two releases computed), an empty half or a half of one pair
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.core import BadInput, Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
+from matchlight.core import (
+    BadInput,
+    Batch,
+    Embedding,
+    Embeddings,
+    Ensemble,
+    Matcher,
+    Objective,
+    Rates,
+    Schedule,
+    Scores,
+    Sizes,
+    Terms,
+)
 from matchlight.files import write_npz
 from matchlight.inputs.batches import fewest, plan
-from matchlight.methods.sgraf import read_ncr
+from matchlight.methods.sgraf import SGR, read_ncr
+from matchlight.methods.vse import VSEInfinity
 from matchlight.parts.objectives import INF, Contrast, contrast, hinge_all
+from matchlight.training.arguments import Arguments, BuiltOn, Count, NonNegative, Portion, Whole, with_known
+from matchlight.training.checkpoints import State
+from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import gaussians, looks_clean
 from matchlight.training.judging import over_rows, scored
-from matchlight.training.recipes import Method, check_choices, lowered, method
-
-MARGINS = ("exponential", "linear", "sin")
-MODES = ("paper", "matrix", "first")
+from matchlight.training.registry import Method
 
 # ---- what a label is worth ------------------------------------------------------------------------------------------
 
 
-def soft_margin(label: Tensor, *, margin: float, kind: str, base: float = 10.0) -> Tensor:
-    """A margin from 0 (label 0) to `margin` (label 1); section 3.3 of the paper uses the exponential one, base 10."""
+def soft_margin(trust: Tensor, *, margin: float, kind: str, base: float = 10.0) -> Tensor:
+    """A margin from 0 (trust 0) to `margin` (trust 1); section 3.3 of the paper uses the exponential one, base 10."""
     if kind == "linear":
-        return margin * label
+        return margin * trust
     if kind == "sin":
-        return margin * (torch.sin(torch.pi * label - torch.pi / 2) / 2 + 0.5)
-    return margin * (base**label - 1) / (base - 1)
+        return margin * (torch.sin(torch.pi * trust - torch.pi / 2) / 2 + 0.5)
+    return margin * (base**trust - 1) / (base - 1)
 
 
 def mean_costs(c: Contrast, margin: float) -> Terms:
@@ -64,14 +80,14 @@ class AllNegatives(Objective):
         self.margin = margin
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a direction, (P,) each."""
         assert scores.matrix is not None
         return mean_costs(contrast(scores.matrix, batch, siblings=self.siblings), self.margin)
 
 
 class SoftMargin(Objective):
-    """The hardest negative against a margin that follows the pair's label: `batch.extra["label"]`, (P,) or (P, P)."""
+    """The hardest negative against a margin that follows the pair's label: `batch.extra["trust"]`, (P,) or (P, P)."""
 
     def __init__(self, *, margin: float, kind: str, siblings: str):
         super().__init__()
@@ -79,12 +95,12 @@ class SoftMargin(Objective):
         self.kind = kind
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a direction, (P,) each; pairs without a label are trusted."""
         assert scores.matrix is not None
         c = contrast(scores.matrix, batch, siblings=self.siblings)
-        label = batch.extra.get("label", torch.ones_like(c.own))
-        margin = soft_margin(label.to(c.own.dtype), margin=self.margin, kind=self.kind)
+        trust = batch.extra.get("trust", torch.ones_like(c.own))
+        margin = soft_margin(trust.to(c.own.dtype), margin=self.margin, kind=self.kind)
         ways = {"i2t": margin, "t2i": margin.T} if margin.dim() == 2 else dict.fromkeys(("i2t", "t2i"), margin[:, None])
         return {name: _hardest(ways[name] - c.own[:, None] + s, ok) for name, (s, ok) in c.directions().items()}
 
@@ -96,22 +112,22 @@ def _hardest(cost: Tensor, ok: Tensor) -> Tensor:
 # ---- co-teaching ----------------------------------------------------------------------------------------------------
 
 
-class CoTeaching:
+class CoTeaching(Strategy):
     """Warm-up, then in every epoch: divide, and train each network on its peer's division with rectified labels."""
 
     networks: tuple[str, ...] = ("A", "B")
 
-    def __init__(self, *, warm: int, epochs: int, threshold: float, margin: float, siblings: str, label_mode: str):
-        self.warm, self.epochs, self.threshold = warm, epochs, threshold
-        self.margin, self.siblings, self.label_mode = margin, siblings, label_mode
-        self.gentle = AllNegatives(margin=margin, siblings=siblings)
+    def __init__(self, arguments: NCR, *, warm: int, siblings: str):
+        self.warm, self.epochs, self.threshold = warm, arguments.epochs, arguments.threshold
+        self.margin, self.siblings, self.label_mode = arguments.margin, siblings, arguments.label_mode
+        self.gentle = AllNegatives(margin=self.margin, siblings=siblings)
         self.divided = -1  # the epoch the present division was made for
         self.losses: dict[str, np.ndarray] = {}  # by network, by row of the whole table
         self.clean: dict[str, np.ndarray] = {}  # probability of being clean
-        self.labels: dict[str, np.ndarray] = {}  # the last rectified label
+        self.trust: dict[str, np.ndarray] = {}  # the last rectified trust, which the paper calls a label
         self._good: dict[str, np.ndarray] = {}  # by network, by row: what its peer calls clean
 
-    def phases(self, run: Any, epoch: int) -> list[Phase]:
+    def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network: all rows at first, then clean batches and, in the second half, noisy ones between."""
         if epoch < self.warm:
             gentle = {name: run.networks[name].objective.ranked_by(self.gentle) for name in self.networks}
@@ -121,10 +137,10 @@ class CoTeaching:
         late = epoch - self.warm >= (self.epochs - self.warm) // 2
         return [self._phase(run, name, late=late) for name in self.networks]
 
-    def _divide(self, run: Any, epoch: int) -> None:
+    def _divide(self, run: TrainingRun, epoch: int) -> None:
         for k, name in enumerate(self.networks):
 
-            def measure(matrix: Tensor, _: Any, batch: Batch) -> dict[str, Tensor]:
+            def measure(matrix: Tensor, _: dict[str, Embeddings], batch: Batch) -> dict[str, Tensor]:
                 costs = mean_costs(contrast(matrix, batch, siblings=self.siblings), self.margin)
                 return {"loss": sum(costs.values())}  # type: ignore[dict-item]
 
@@ -132,14 +148,14 @@ class CoTeaching:
             clean = np.full(len(found), np.nan)
             clean[run.rows] = gaussians(found[run.rows], seed=run.seed + epoch)
             self.losses[name], self.clean[name] = found, clean
-            self.labels.setdefault(name, np.full(len(found), np.nan))
+            self.trust.setdefault(name, np.full(len(found), np.nan))
         self.divided, self._good = epoch, {}
 
     def peer(self, name: str) -> str:
         """The other network."""
         return self.networks[1 - self.networks.index(name)]
 
-    def good(self, run: Any, name: str) -> np.ndarray:
+    def good(self, run: TrainingRun, name: str) -> np.ndarray:
         """By row, what the peer calls clean; a clean half too small to learn from becomes the better half."""
         if name not in self._good:
             w = self.clean[self.peer(name)][run.rows]
@@ -149,7 +165,7 @@ class CoTeaching:
             self._good[name][run.rows[chosen]] = True
         return self._good[name]
 
-    def _phase(self, run: Any, name: str, *, late: bool) -> Phase:
+    def _phase(self, run: TrainingRun, name: str, *, late: bool) -> Phase:
         good = self.good(run, name)[run.rows]
         clean, noisy = run.rows[good], run.rows[~good]
 
@@ -167,7 +183,7 @@ class CoTeaching:
 
     # ---- co-rectify ----
 
-    def rectify(self, run: Any, phase: Phase, batch: Batch) -> Batch:
+    def before_step(self, run: TrainingRun, phase: Phase, batch: Batch) -> Batch:
         """Labels of the batch that is about to be trained on."""
         if phase.name == "warm-up":
             return batch
@@ -176,20 +192,20 @@ class CoTeaching:
         rows = batch.row.cpu().numpy()
         w = torch.from_numpy(self.clean[peer][rows]).to(mine)
         clean = self.good(run, own)[rows[0]]  # a batch is of one kind
-        label = self._clean_label(w, mine) if clean else self._noisy_label(mine, self._predict(run, peer, batch))
-        self.labels[own][rows] = (label if label.dim() == 1 else label.diagonal()).cpu().numpy()
-        return batch.with_extra(label=label)
+        trust = self._clean_trust(w, mine) if clean else self._noisy_trust(mine, self._predict(run, peer, batch))
+        self.trust[own][rows] = (trust if trust.dim() == 1 else trust.diagonal()).cpu().numpy()
+        return batch.with_extra(trust=trust)
 
-    def _clean_label(self, w: Tensor, mine: Tensor) -> Tensor:
+    def _clean_trust(self, w: Tensor, mine: Tensor) -> Tensor:
         if self.label_mode == "matrix":
             return w[:, None] + (1 - w)[:, None] * mine[None]
         return w + (1 - w) * (mine[:1] if self.label_mode == "first" else mine)
 
-    def _noisy_label(self, mine: Tensor, other: Tensor) -> Tensor:
-        label = (mine + other) / 2
-        return label if self.label_mode == "paper" else label[:, None].expand(-1, len(label))
+    def _noisy_trust(self, mine: Tensor, other: Tensor) -> Tensor:
+        trust = (mine + other) / 2
+        return trust if self.label_mode == "paper" else trust[:, None].expand(-1, len(trust))
 
-    def _predict(self, run: Any, name: str, batch: Batch) -> Tensor:
+    def _predict(self, run: TrainingRun, name: str, batch: Batch) -> Tensor:
         matcher = run.networks[name].matcher
         was = matcher.training
         matrix, _, whole = scored(run, matcher.eval(), batch)
@@ -198,83 +214,87 @@ class CoTeaching:
 
     # ---- what is handed over and kept ----
 
-    def result(self, run: Any) -> Matcher:
+    def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """Both networks, averaged."""
-        return Ensemble([run.networks[name].judged for name in self.networks])
+        return Ensemble([networks[name] for name in self.networks])
 
-    def finish(self, run: Any) -> None:
+    def finish(self, run: TrainingRun) -> None:
         """Leave the last division beside the run: what an audit and the paper's figures read."""
         if self.divided >= 0 and run.chief:
-            parts = {"loss": self.losses, "clean": self.clean, "label": self.labels}
+            parts = {"loss": self.losses, "clean": self.clean, "label": self.trust}
             named = {f"{what}_{name}": value for what, by in parts.items() for name, value in by.items()}
             write_npz(run.folder / "division.npz", named)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The division and the labels."""
-        return {"divided": self.divided, "losses": self.losses, "clean": self.clean, "labels": self.labels}
+        return {"divided": self.divided, "losses": self.losses, "clean": self.clean, "labels": self.trust}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take them back."""
         self.divided, self._good = state["divided"], {}
-        self.losses, self.clean, self.labels = (dict(state[name]) for name in ("losses", "clean", "labels"))
+        self.losses, self.clean, self.trust = (dict(state[name]) for name in ("losses", "clean", "labels"))
 
 
 # ---- the recipe -----------------------------------------------------------------------------------------------------
 
 
-def scorer_below(sizes: Sizes, scorer: str, own: dict[str, Any], below: dict[str, Any]) -> Recipe:
-    """The recipe of the scorer, told what the method above it has decided."""
-    chosen = method(scorer)
-    shared = {name: value for name, value in own.items() if name in chosen.defaults}
-    recipe = chosen.build(sizes, **{**lowered(scorer, below), **shared})
+def one_network(scorer: Arguments, sizes: Sizes) -> Recipe:
+    """The recipe of a scorer that two networks are made of."""
+    recipe = scorer.recipe(sizes)
     if recipe.strategy.networks != ("A",):
-        raise BadInput(f"scorer={scorer}: it is two networks already; sgr, saf, scan or vse_infty is one")
+        raise BadInput(
+            f"scorer={type(scorer).__name__.lower()}: it is two networks already; sgr, saf, scan or vse_infty is one"
+        )
     return recipe
 
 
-def restarted(epoch: int, step: int, steps: int, *, rates: Any, warm: int) -> Any:
+def restarted(epoch: int, step: int, steps: int, *, rates: Schedule, warm: int) -> Rates:
     """The warm-up at the first rate, then the scorer's schedule from its beginning."""
     return rates(max(0, epoch - warm), step, steps)
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    scorer: str = "sgr",
-    label_mode: str = "paper",
-    soft: str = "exponential",
-    threshold: float = 0.5,
-    margin: float = 0.2,
-    warm: int = 5,
-    epochs: int = 45,
-    siblings: str = "masked",
-    **below: Any,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class NCR(BuiltOn):
     """NCR on any scorer of one network; `warm` of the `epochs` (at most half) are warm-up."""
-    check_choices(label_mode=(label_mode, MODES), soft=(soft, MARGINS))
-    siblings = "negatives" if label_mode != "paper" else siblings  # their labels belong to square batches
-    own = {"margin": margin, "epochs": epochs, "siblings": siblings}
-    base = scorer_below(sizes, scorer, own, below)
-    warm = min(warm, epochs // 2)
-    teaching = CoTeaching(
-        warm=warm, epochs=epochs, threshold=threshold, margin=margin, siblings=siblings, label_mode=label_mode
-    )
-    below_it = base.objective  # what it adds to its ranking (captioning, diversity) stays
-    base.objective = lambda: below_it().ranked_by(SoftMargin(margin=margin, kind=soft, siblings=siblings))
-    base.strategy, base.before_step, base.finish = teaching, teaching.rectify, teaching.finish
-    if below.get("schedule") != "cycle":
-        base.schedule = partial(restarted, rates=base.schedule, warm=warm)
-    return base
+
+    base_field: ClassVar[str] = "scorer"
+    shared: ClassVar[frozenset[str]] = frozenset({"epochs", "margin", "siblings", "warm"})
+
+    scorer: Arguments = field(default_factory=SGR)
+    label_mode: Literal["paper", "matrix", "first"] = "paper"
+    soft: Literal["exponential", "linear", "sin"] = "exponential"
+    threshold: Portion = 0.5
+    margin: NonNegative = 0.2
+    warm: Whole = 5
+    epochs: Count = 45
+    siblings: Siblings = "masked"
+
+    def base_arguments(self) -> Arguments:
+        """The scorer's."""
+        return self.scorer
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """The scorer's recipe, with two networks, soft margins and co-teaching."""
+        siblings = "negatives" if self.label_mode != "paper" else self.siblings  # their labels need square batches
+        scorer = with_known(self.scorer, margin=self.margin, epochs=self.epochs, siblings=siblings)
+        base = one_network(scorer, sizes)
+        warm = min(self.warm, self.epochs // 2)
+        loss = SoftMargin(margin=self.margin, kind=self.soft, siblings=siblings)
+        cycle = isinstance(scorer, VSEInfinity) and scorer.schedule == "cycle"
+        return replace(
+            base,
+            objective=lambda: base.objective().ranked_by(loss),  # captioning or diversity beside the ranking stays
+            strategy=CoTeaching(self, warm=warm, siblings=siblings),
+            schedule=base.schedule if cycle else partial(restarted, rates=base.schedule, warm=warm),
+        )
 
 
 METHODS = [
     Method(
         "ncr",
-        recipe,
+        NCR,
         paper="Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)",
         needs=("pairs", "regions"),
-        over="scorer",
-        decides=("epochs", "margin", "siblings", "warm"),
         small={"epochs": 10, "warm": 3},
         presets={
             "f30k": {"epochs": 45, "warm": 5, "decay_every": 30},

@@ -11,27 +11,42 @@ The ideas are from GCE (Zhang and Sabuncu 2018), RCL, CRCL, and DivideMix by way
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from matchlight.core import Batch, Ensemble, Matcher, Objective, Phase, Recipe, Scores, Sizes, Terms
+from matchlight.core import Batch, Embedding, Ensemble, Matcher, Objective, Rates, Schedule, Scores, Sizes, Terms
 from matchlight.files import write_npz
 from matchlight.inputs.batches import seeded
-from matchlight.methods.ncr import scorer_below
-from matchlight.methods.vse import DUAL
+from matchlight.methods.ncr import one_network
+from matchlight.methods.vse import DUAL, VSEInfinity
 from matchlight.parts.objectives import Probable
+from matchlight.training.arguments import (
+    Arguments,
+    BuiltOn,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Settings,
+    Share,
+    Whole,
+    with_known,
+)
+from matchlight.training.checkpoints import State
+from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import gaussians, share_of_wrong, weighed
 from matchlight.training.judging import fits
 from matchlight.training.network import Network
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
 from matchlight.training.strategies import Together, in_whole_pictures
 
-DECIDES = ("ema", "epochs", "loss", "pull", "q", "siblings", "warm")  # for the scorer too
-BORDERS = ("measured", "converged", "rough")
+WRONG: tuple[Literal["few"], Literal["many"]] = ("few", "many")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
 FEW = 100  # pairs: no two groups can be told among fewer
 MANY = 0.3  # share of wrong pairs from which on the weights let enough of them through for a bounded loss to pay
@@ -39,51 +54,39 @@ ASIDE = 0.1  # share of the pictures that the first round only measures
 
 
 class Weighted(Objective):
-    """A loss of probabilities, each pair's multiplied by its weight: `batch.extra["label"]`, 1 where there is none."""
+    """A loss of probabilities, each pair's multiplied by its weight: `batch.extra["trust"]`, 1 where there is none."""
 
     reduction = "mean"
 
-    def __init__(self, **loss: Any):
+    def __init__(self, loss: Probable):
         super().__init__()
-        self.loss = Probable(**loss)
+        self.loss = loss
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a direction, (P,) each."""
         terms = self.loss(scores, embeddings, batch)
-        weight = batch.extra.get("label")
+        weight = batch.extra.get("trust")
         return terms if weight is None else {name: term * weight for name, term in terms.items()}
 
 
-class MeasureThenTrust:
+class MeasureThenTrust(Strategy):
     """A first round that only measures, then a second that trusts each pair as far as it was found clean."""
 
-    def __init__(
-        self,
-        *,
-        warm: int,
-        restart: bool,
-        relabel: bool,
-        border: str,
-        labels: str,
-        window: int,
-        peers: int,
-        together: bool,
-        first: Objective,
-        second: dict[str, Objective],
-    ):
-        self.networks = ("A", "B")[:peers]
-        self.warm, self.restart, self.relabel = warm, restart, relabel
-        self.border, self.labels, self.window, self.first = border, labels, window, first
+    def __init__(self, arguments: NCRPlus, *, warm: int, together: bool):
+        self.networks = ("A", "B")[: arguments.peers]
+        self.warm, self.restart, self.relabel = warm, arguments.restart, arguments.relabel
+        self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
-        self.second = second  # "few" and "many": the objective by how many pairs are wrong
-        self.judged, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
+        self.first: Objective = arguments.probable(arguments.measure)
+        self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
+        self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
         self.clean: dict[str, np.ndarray] = {}  # network -> weight of each row in its training
         self.noise: list[float] = []  # estimated share of wrong pairs, fit by fit
 
-    def phases(self, run: Any, epoch: int) -> list[Phase]:
+    def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
-        if epoch > self.judged:
+        if epoch > self.measured:
             self._measure(run, epoch)
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
@@ -92,34 +95,34 @@ class MeasureThenTrust:
             return self._round(run, run.rows, trusting, name="trust")
         return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
 
-    def _round(self, run: Any, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
+    def _round(self, run: TrainingRun, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
         each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
         phases = [Phase(rows, network, objective, name=name) for network, objective in each.items()]
         return [in_whole_pictures(run, phase) for phase in phases] if self.together else phases
 
-    def _aside(self, run: Any) -> np.ndarray:
+    def _aside(self, run: TrainingRun) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
         pictures = np.unique(run.pairs.picture[run.rows])
         many = self.border == "measured" and len(run.rows) >= FEW and len(pictures) > 1
         count = max(1, round(ASIDE * len(pictures))) if many else 0
         return np.isin(run.pairs.picture[run.rows], seeded(run.seed, 909).choice(pictures, count, replace=False))
 
-    def _begin_again(self, run: Any) -> None:
+    def _begin_again(self, run: TrainingRun) -> None:
         self.fresh = True
         for k, name in enumerate(self.networks if self.restart else ()):
             run.networks[name] = Network(run.recipe, seed=run.seed + 1000 * k + 500, device=run.device, name=name)
 
     # ---- measuring ----
 
-    def _measure(self, run: Any, epoch: int) -> None:
+    def _measure(self, run: TrainingRun, epoch: int) -> None:
         """After each epoch but a round's first, whose losses say little yet."""
-        early, self.judged = epoch <= self.warm, epoch
+        early, self.measured = epoch <= self.warm, epoch
         done = epoch if early else epoch - self.warm
         if done < 2 and epoch != self.warm or not (early or self.relabel):
             return
         for k, name in enumerate(self.networks):
-            found = fits(run, run.networks[name].judged, draw=(epoch, k))
+            found = fits(run, run.networks[name].evaluated, draw=(epoch, k))
             for what, values in found.items():
                 kept = self.seen.setdefault(f"{what}-{'first' if early else 'second'}-{name}", [])
                 kept.append(values.astype(np.float32))
@@ -132,13 +135,13 @@ class MeasureThenTrust:
         rounds = [self.seen.get(f"{what}-{when}-{name}", []) for when in ("first", "second")]
         return np.mean([np.mean(kept, axis=0) for kept in rounds if kept], axis=0)
 
-    def _weigh(self, run: Any) -> None:
+    def _weigh(self, run: TrainingRun) -> None:
         losses = {name: self._evidence("loss", name)[run.rows] for name in self.networks}
         nulls = {name: self._evidence("null", name)[run.rows] for name in self.networks}
         aside = self._aside(run)
         for name in self.networks:
-            told = [self._peer(name)] if self.labels == "peer" else list(self.networks)
-            loss, null = (np.mean([part[one] for one in told], axis=0) for part in (losses, nulls))
+            sources = [self._peer(name)] if self.labels == "peer" else list(self.networks)
+            loss, null = (np.mean([part[one] for one in sources], axis=0) for part in (losses, nulls))
             weight = np.full(len(run.pairs), np.nan)
             weight[run.rows] = self._probability(loss, null, aside, seed=run.seed)
             self.clean[name] = weight
@@ -164,19 +167,19 @@ class MeasureThenTrust:
 
     # ---- training ----
 
-    def weigh(self, run: Any, phase: Phase, batch: Batch) -> Batch:
+    def before_step(self, run: TrainingRun, phase: Phase, batch: Batch) -> Batch:
         """The weights of a batch's pairs."""
         if phase.name != "trust":
             return batch
-        label = torch.from_numpy(self.clean[phase.network][batch.row.cpu().numpy()]).float().to(batch.row.device)
-        return batch.with_extra(label=torch.where(label < IGNORED, 0.0, label))
+        trust = torch.from_numpy(self.clean[phase.network][batch.row.cpu().numpy()]).float().to(batch.row.device)
+        return batch.with_extra(trust=torch.where(trust < IGNORED, 0.0, trust))
 
-    def result(self, run: Any) -> Matcher:
+    def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """All networks, averaged."""
-        both = [run.networks[name].judged for name in self.networks]
+        both = [networks[name] for name in self.networks]
         return Ensemble(both) if len(both) > 1 else both[0]
 
-    def finish(self, run: Any) -> None:
+    def finish(self, run: TrainingRun) -> None:
         """Leave what was found out about the pairs beside the run."""
         if self.clean and run.chief:
             named = {f"clean_{name}": value for name, value in self.clean.items()}
@@ -185,20 +188,21 @@ class MeasureThenTrust:
             }
             write_npz(run.folder / "division.npz", named | {"noise": np.array(self.noise)})
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything measured."""
-        return {name: getattr(self, name) for name in ("judged", "fresh", "seen", "clean", "noise")}
+        names = {"judged": self.measured, "fresh": self.fresh, "seen": self.seen}
+        return {**names, "clean": self.clean, "noise": self.noise}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take it back."""
-        self.judged, self.fresh, self.noise = state["judged"], state["fresh"], list(state["noise"])
+        self.measured, self.fresh, self.noise = state["judged"], state["fresh"], list(state["noise"])
         self.seen = {name: list(kept) for name, kept in state["seen"].items()}
         self.clean = dict(state["clean"])
 
 
 def rounds(
-    epoch: int, step: int, steps: int, *, warm: int, epochs: int, restart: bool, below: Any = None
-) -> dict[str, float] | float:
+    epoch: int, step: int, steps: int, *, warm: int, epochs: int, restart: bool, below: Schedule | None = None
+) -> Rates:
     """Up, then level while measuring; a cycle of its own for the second round, or one over both without a restart.
 
     What the scorer's schedule holds back (a backbone, for some epochs) waits in each round.
@@ -213,63 +217,69 @@ def rounds(
     return {name: factor if part else 0.0 for name, part in parts.items()} if isinstance(parts, dict) else factor
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    scorer: str = "vse_infty",
-    measure: str = "gce",
-    loss: str = "auto",
-    temperature: float = 0.05,
-    q: float = 0.5,
-    pull: float = 0.1,
-    border: str = "measured",
-    labels: str = "both",
-    restart: bool = True,
-    relabel: bool = True,
-    window: int = 6,
-    peers: int = 2,
-    warm: int | None = None,
-    epochs: int = 17,
-    ema: float = 0.0,
-    siblings: str = "masked",
-    **below: Any,
-) -> Recipe:
+Loss = Literal["infonce", "rclog", "gce"]
+DUAL_SCORER = {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NCRPlus(BuiltOn):
     """NCR+ on any scorer of one network; `warm` of the `epochs` (three tenths, at most half) only measure."""
-    check_choices(measure=(measure, Probable.kinds), loss=(loss, ("auto", *Probable.kinds)), border=(border, BORDERS))
-    check_choices(labels=(labels, ("both", "peer")), peers=(str(peers), ("1", "2")))
-    warm = max(1, min(round(0.3 * epochs) if warm is None else warm, epochs // 2))
-    base = scorer_below(sizes, scorer, {"epochs": epochs, "siblings": siblings}, below)
-    kind: dict[str, Any] = {"temperature": temperature, "q": q, "pull": pull, "siblings": siblings}
-    chosen = {"few": "rclog", "many": "gce"} if loss == "auto" else dict.fromkeys(("few", "many"), loss)
-    trust = MeasureThenTrust(
-        warm=warm,
-        restart=restart,
-        relabel=relabel,
-        border=border,
-        labels=labels,
-        window=window,
-        peers=peers,
-        together=isinstance(base.strategy, Together),
-        first=Probable(measure, **kind),
-        second={how: Weighted(kind=one, **kind) for how, one in chosen.items()},
-    )
-    below_it = base.objective
-    base.objective = lambda: below_it().ranked_by(Weighted(kind=chosen["few"], **kind))
-    base.strategy, base.before_step, base.finish = trust, trust.weigh, trust.finish
-    base.schedule = partial(rounds, below=base.schedule, warm=warm, epochs=epochs, restart=restart)
-    base.ema = ema
-    return base
+
+    base_field: ClassVar[str] = "scorer"
+    shared: ClassVar[frozenset[str]] = frozenset({"ema", "epochs", "loss", "pull", "q", "siblings", "warm"})
+    base_defaults: ClassVar[Mapping[str, Settings]] = {"vse_infty": DUAL_SCORER}
+
+    scorer: Arguments = field(default_factory=VSEInfinity)
+    measure: Loss = "gce"
+    loss: Literal["auto", "infonce", "rclog", "gce"] = "auto"
+    temperature: Positive = 0.05
+    q: Fraction = 0.5
+    pull: NonNegative = 0.1
+    border: Literal["measured", "converged", "rough"] = "measured"
+    labels: Literal["both", "peer"] = "both"
+    restart: bool = True
+    relabel: bool = True
+    window: Count = 6
+    peers: Literal[1, 2] = 2
+    warm: Whole | None = None
+    epochs: Count = 17
+    ema: Share = 0.0
+    siblings: Siblings = "masked"
+
+    def base_arguments(self) -> Arguments:
+        """The scorer's."""
+        return self.scorer
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """The scorer's recipe in two rounds, pairs weighted by trust in the second."""
+        base = one_network(with_known(self.scorer, epochs=self.epochs, siblings=self.siblings), sizes)
+        wanted = round(0.3 * self.epochs) if self.warm is None else self.warm
+        warm = max(1, min(wanted, self.epochs // 2))
+        strategy = MeasureThenTrust(self, warm=warm, together=isinstance(base.strategy, Together))
+        return replace(
+            base,
+            objective=lambda: base.objective().ranked_by(self.weighted("few")),
+            strategy=strategy,
+            schedule=partial(rounds, below=base.schedule, warm=warm, epochs=self.epochs, restart=self.restart),
+            ema=self.ema,
+        )
+
+    def probable(self, kind: str) -> Probable:
+        """A loss of probabilities with these settings."""
+        return Probable(kind, temperature=self.temperature, pull=self.pull, q=self.q, siblings=self.siblings)
+
+    def weighted(self, wrong: Literal["few", "many"]) -> Weighted:
+        """The loss of the second round where few pairs are wrong, or many."""
+        usual = {"few": "rclog", "many": "gce"}[wrong]
+        return Weighted(self.probable(usual if self.loss == "auto" else self.loss))
 
 
 METHODS = [
     Method(
         "ncr+",
-        recipe,
+        NCRPlus,
         paper="ours, after NCR (NeurIPS 2021), RCL (TPAMI 2023) and CRCL (NeurIPS 2023)",
         needs=("pairs", "regions"),
-        over="scorer",
-        decides=DECIDES,
-        sets={"vse_infty": {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}},
         small={"epochs": 14, "loss": "auto"},  # whatever the scorer prefers
     ),
 ]

@@ -16,34 +16,23 @@ code reads captions with `sentence="last_word"` (see `pie_net.BothWays`); the de
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import (
-    IMAGE,
-    TEXT,
-    BadInput,
-    Batch,
-    Embedding,
-    Items,
-    Matcher,
-    Objective,
-    Recipe,
-    Scores,
-    Sizes,
-    Terms,
-)
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.inputs.augmentation import PAD, crop_flip_colour, drop_words, row_uniform
-from matchlight.methods.gaussians import MEASURES, Draws, Uncertain, both_sides, log_odds, squares
-from matchlight.methods.pvse import INSIDE, SENTENCES, SIDES, flat
+from matchlight.methods.gaussians import Draws, Uncertain, both_sides, log_odds, squares
+from matchlight.methods.pvse import INSIDE, SIDES, flat
 from matchlight.methods.pvse import NAMES as MEANS
 from matchlight.parts.encoders import from_pixels, gru_names, lengths
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import Count, NonNegative, Share, Training, TunedPictures, Value
+from matchlight.training.contract import Recipe, Siblings
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups
 from matchlight.training.strategies import Plain
 
@@ -142,62 +131,58 @@ def two_stages(epoch: int, step: int, steps: int, *, epochs: int, tune: float, t
     return {"heads": factor, "backbone": factor if tuning or not second else 0.0}
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    hidden: int | None = None,
-    word_dim: int = 300,
-    sentence: str = "ends",
-    samples: int = 7,
-    log_sigma: float = 0.0,
-    measure: str = "dot",
-    scale: float = 15.0,
-    shift: float = 15.0,
-    beta: float = 1e-5,
-    uniform: float = 0.0,
-    drop_words: float = 0.1,
-    eps: float = 1e-8,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 1.0,
-    epochs: int = 60,
-    tune: float = 0.5,
-    tune_rate: float = 0.1,
-    batch: int = 128,
-    rate: float = 2e-4,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class PCME(TunedPictures, Training):
     """PCME (`preset=cub` has the settings for few, alike classes)."""
-    check_choices(measure=(measure, MEASURES), sentence=(sentence, SENTENCES))
-    if not 0 <= tune <= 1:
-        raise BadInput(f"tune={tune}: tune is a share of the epochs, from 0 to 1")
 
-    def matcher() -> Matcher:
-        last_word, keep = sentence == "last_word", measure == "probability"
-        shape: dict[str, Any] = {"word_dim": word_dim, "hidden": hidden, "last_word": last_word}
-        sides = both_sides(sizes, dim, **shape, start=log_sigma, eps=eps, samples=samples, keep=keep)
-        image = from_pixels(sides[IMAGE], backbone) if finetune else sides[IMAGE]
-        draws = Draws(measure=measure, samples=samples, scale=scale, shift=shift)
-        return Uncertain({IMAGE: image, TEXT: sides[TEXT]}, draws)
+    dim: Count = 1024
+    hidden: Count | None = None
+    word_dim: Count = 300
+    sentence: Literal["ends", "last_word"] = "ends"
+    samples: Count = 7
+    log_sigma: float = 0.0
+    measure: Literal["dot", "matmul", "probability"] = "dot"
+    scale: NonNegative = 15.0
+    shift: float = 15.0
+    beta: NonNegative = 1e-5
+    uniform: NonNegative = 0.0
+    drop_words: Share = 0.1
+    eps: NonNegative = 1e-8
+    siblings: Siblings = "masked"
+    backbone_rate: NonNegative = 1.0
+    epochs: Count = 60
+    tune: NonNegative = 0.5
+    tune_rate: NonNegative = 0.1
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(SoftContrastive, beta=beta, uniform=uniform, siblings=siblings),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        optimiser="adamp",
-        schedule=partial(two_stages, epochs=epochs, tune=tune, tune_rate=tune_rate),
-        clip=clip,
-        select=select,
-        siblings=siblings,
-        augment=partial(forgetful, p=drop_words, pixels=finetune),
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        if not 0 <= self.tune <= 1:
+            raise BadInput(f"tune={self.tune}: tune is a share of the epochs, from 0 to 1")
+
+        def matcher() -> Matcher:
+            last_word, keep = self.sentence == "last_word", self.measure == "probability"
+            shape: dict[str, Any] = {"word_dim": self.word_dim, "hidden": self.hidden, "last_word": last_word}
+            sides = both_sides(
+                sizes, self.dim, **shape, start=self.log_sigma, eps=self.eps, samples=self.samples, keep=keep
+            )
+            image = from_pixels(sides[IMAGE], self.backbone) if self.finetune else sides[IMAGE]
+            draws = Draws(measure=self.measure, samples=self.samples, scale=self.scale, shift=self.shift)
+            return Uncertain({IMAGE: image, TEXT: sides[TEXT]}, draws)
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(SoftContrastive, beta=self.beta, uniform=self.uniform, siblings=self.siblings),
+            strategy=Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            optimiser="adamp",
+            schedule=partial(two_stages, epochs=self.epochs, tune=self.tune, tune_rate=self.tune_rate),
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            augment=partial(forgetful, p=self.drop_words, pixels=self.finetune),
+        )
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
@@ -209,7 +194,7 @@ NAMES |= {"img_enc.uncertain_net.fc2.": "encoders.image.spread.whole.fc."}
 NAMES |= gru_names("txt_enc.uncertain_net.rnn.", "encoders.text.spread.whole.")
 
 
-def read_pcme(file: dict[str, Any]) -> Foreign:
+def read_pcme(file: Checkpoint) -> Foreign:
     """`model`, `criterion` (the scale and shift) and `config`; the CNN in front of the model is left out."""
     model, criterion, config = flat(file["model"]), file["criterion"], file["config"]
     settings, loss = config["model"], config["criterion"]
@@ -218,7 +203,7 @@ def read_pcme(file: dict[str, Any]) -> Foreign:
     dim, image_dim = model["img_enc.fc.weight"].shape
     vocabulary, word_dim = model["txt_enc.embed.weight"].shape
     probable = settings.get("eval_method") == "matching_prob"
-    named = {
+    named: dict[str, Value] = {
         "dim": dim,
         "word_dim": word_dim,
         "sentence": "last_word",
@@ -236,7 +221,7 @@ def read_pcme(file: dict[str, Any]) -> Foreign:
     return Foreign(named, {"image_dim": image_dim, "vocabulary": vocabulary}, weights)
 
 
-CUB = {
+CUB: dict[str, Value] = {
     "dim": 512,
     "scale": 5.0,
     "shift": 5.0,
@@ -251,7 +236,7 @@ CUB = {
 METHODS = [
     Method(
         "pcme",
-        recipe,
+        PCME,
         paper="Probabilistic Embeddings for Cross-Modal Retrieval (CVPR 2021)",
         needs=("pairs", "regions"),
         # a few hundred steps are too few to come down from the paper's spread of 1 in every dimension

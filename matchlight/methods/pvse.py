@@ -12,21 +12,34 @@ Videos and the order measure are left out. `sentence="last_word"` reads captions
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Recipe, Scores, Sizes, Terms
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
 from matchlight.parts.encoders import from_pixels, gru_names
 from matchlight.parts.objectives import contrast, hinge_all, hinge_hardest
 from matchlight.parts.sets import BestPair, discrepancy
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import (
+    BatchSize,
+    Count,
+    NonNegative,
+    Ranking,
+    Share,
+    Training,
+    TunedPictures,
+    Value,
+    Whole,
+)
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups
 from matchlight.training.strategies import Plain, WarmUp
 
@@ -100,57 +113,60 @@ def halved(epoch: int, step: int, steps: int, *, every: int) -> float:
     return 0.5 ** (max(0, epoch - 1) // every)
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    heads: int = 2,
-    hidden: int | None = None,
-    word_dim: int = 300,
-    sentence: str = "ends",
-    dropout: float = 0.0,
-    eps: float = 1e-8,
-    margin: float = 0.1,
-    hardest: bool = True,
-    diversity: float = 0.1,
-    mmd: float = 0.01,
-    siblings: str = "masked",
-    warm: int = 0,
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 30,
-    batch: int = 256,
-    rate: float = 2e-4,
-    halve_every: int = 11,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class PVSE(TunedPictures, Ranking, Training):
     """PVSE (`heads=1` is the paper's baseline without the two extra terms)."""
-    check_choices(sentence=(sentence, SENTENCES))
 
-    def matcher() -> Matcher:
-        shape: dict[str, Any] = {"heads": heads, "hidden": hidden, "dropout": dropout, "eps": eps}
-        image = polysemous_image(sizes.image_dim, dim, **shape)
-        text = polysemous_text(sizes.vocabulary, dim, word_dim=word_dim, last_word=sentence == "last_word", **shape)
-        return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, BestPair())
+    dim: Count = 1024
+    heads: Count = 2
+    hidden: Count | None = None
+    word_dim: Count = 300
+    sentence: Literal["ends", "last_word"] = "ends"
+    dropout: Share = 0.0
+    eps: NonNegative = 1e-8
+    margin: NonNegative = 0.1
+    hardest: bool = True
+    diversity: NonNegative = 0.1
+    mmd: NonNegative = 0.01
+    warm: Whole = 0
+    batch: BatchSize = 256
+    halve_every: Count = 11
 
-    objective = partial(Polysemy, margin=margin, diversity=diversity, mmd=mmd, siblings=siblings)
-    return Recipe(
-        matcher=matcher,
-        objective=partial(objective, hardest=hardest),
-        strategy=WarmUp(objective(hardest=False), epochs=warm) if warm else Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        optimiser="amsgrad",
-        schedule=partial(halved, every=halve_every),
-        clip=clip,
-        select=select,
-        siblings=siblings,
-        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+
+        def matcher() -> Matcher:
+            shape: dict[str, Any] = {
+                "heads": self.heads,
+                "hidden": self.hidden,
+                "dropout": self.dropout,
+                "eps": self.eps,
+            }
+            image = polysemous_image(sizes.image_dim, self.dim, **shape)
+            text = polysemous_text(
+                sizes.vocabulary, self.dim, word_dim=self.word_dim, last_word=self.sentence == "last_word", **shape
+            )
+            return Matcher(
+                {IMAGE: from_pixels(image, self.backbone) if self.finetune else image, TEXT: text}, BestPair()
+            )
+
+        objective = partial(
+            Polysemy, margin=self.margin, diversity=self.diversity, mmd=self.mmd, siblings=self.siblings
+        )
+        return Recipe(
+            matcher=matcher,
+            objective=partial(objective, hardest=self.hardest),
+            strategy=WarmUp(objective(hardest=False), epochs=self.warm) if self.warm else Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            optimiser="amsgrad",
+            schedule=partial(halved, every=self.halve_every),
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
+        )
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
@@ -181,7 +197,7 @@ def flat(model: Any) -> dict[str, Tensor]:
     return {key: value for key, value in named.items() if not key.startswith("img_enc.cnn.")}
 
 
-def read_pvse(file: dict[str, Any]) -> Foreign:
+def read_pvse(file: Checkpoint) -> Foreign:
     """A training checkpoint (`args` and `model`), or a released file: weights alone, trained with `legacy`.
 
     A file that is a pair of dictionaries and nothing else comes as `model`: it too was trained with `legacy`.
@@ -192,7 +208,7 @@ def read_pvse(file: dict[str, Any]) -> Foreign:
         raise BadInput("trained with an order measure or without attention: only cosine PIE-Net models can be read")
     dim, image_dim = model["img_enc.fc.weight"].shape
     vocabulary, word_dim = model["txt_enc.embed.weight"].shape
-    named = {
+    named: dict[str, Value] = {
         "dim": dim,
         "heads": len(model["img_enc.pie_net.attention.w_2.weight"]),
         "word_dim": word_dim,
@@ -211,7 +227,7 @@ def read_pvse(file: dict[str, Any]) -> Foreign:
 METHODS = [
     Method(
         "pvse",
-        recipe,
+        PVSE,
         paper="Polysemous Visual-Semantic Embedding for Cross-Modal Retrieval (CVPR 2019)",
         needs=("pairs", "regions"),
         # with a few thousand pairs the hardest negatives alone never leave the start

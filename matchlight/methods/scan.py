@@ -8,20 +8,33 @@ function that does not exist), and one picture or one word alone can be scored.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Recipe, Similarity, Sizes
+from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Similarity, Sizes
 from matchlight.inputs.augmentation import changed
-from matchlight.parts.attention import AGGREGATES, NORMS, CrossAttention, Meeting, attention, combined, cosines
+from matchlight.parts.attention import CrossAttention, Meeting, attention, combined, cosines
 from matchlight.parts.encoders import Words, from_pixels, gru_names
 from matchlight.parts.layers import glorot, unit
 from matchlight.parts.objectives import Hinge
 from matchlight.scoring import kernels
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import (
+    Count,
+    NonNegative,
+    Positive,
+    Ranking,
+    Staircase,
+    Training,
+    TunedPictures,
+    Value,
+    Whole,
+)
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups, staircase
 from matchlight.training.strategies import Plain, WarmUp
 
@@ -83,104 +96,72 @@ class StackedCrossAttention(CrossAttention):
         return combined(found, meeting.query_mask, aggregate=self.aggregate, sharpness=self.sharpness)
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    direction: str = "t2i",
-    aggregate: str = "mean",
-    norm: str = "clipped_l2norm",
-    temperature: float | None = None,
-    sharpness: float | None = None,
-    dim: int = 1024,
-    word_dim: int = 300,
-    both_ways: bool = True,
-    image_norm: bool = True,
-    text_norm: bool = True,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 15,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+# ---- the recipe, and what BFAN and IMRAM share -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionArguments(TunedPictures, Ranking, Staircase, Training):
+    """Regions and words, each of unit length, compared by attention; ranking loss, Adam, a staircase."""
+
+    dim: Count = 1024
+    word_dim: Count = 300
+    image_norm: bool = True
+    text_norm: bool = True
+    hardest: bool = True
+    warm: Whole = 0
+
+    def assemble(self, sizes: Sizes, similarity: Callable[[], Similarity], *, both_ways: bool = True) -> Recipe:
+        """The recipe of a similarity between fragments; `both_ways`: captions are read forwards and backwards."""
+        hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
+
+        def matcher() -> Matcher:
+            image = Regions(sizes.image_dim, self.dim, unit_length=self.image_norm)
+            reading = {"both_ways": both_ways, "unit_length": self.text_norm}
+            text = WordStates(sizes.vocabulary, self.dim, word_dim=self.word_dim, **reading)
+            seen: nn.Module = from_pixels(image, self.backbone) if self.finetune else image
+            return Matcher({IMAGE: seen, TEXT: text}, similarity())
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(hinge, hardest=self.hardest),
+            strategy=WarmUp(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            schedule=partial(staircase, every=self.decay_every),
+            epochs=self.epochs,
+            batch=self.batch,
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
+        )
+
+
+Norm = Literal["clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "softmax", "no_norm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SCAN(AttentionArguments):
     """SCAN; `temperature` and `sharpness` (lambda 1 and 2) are the paper's for the direction unless given."""
-    check_choices(direction=(direction, ("t2i", "i2t")), aggregate=(aggregate, AGGREGATES), norm=(norm, NORMS))
-    usual = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}[direction]
-    similarity = partial(
-        StackedCrossAttention,
-        direction,
-        aggregate=aggregate,
-        norm=norm,
-        temperature=usual[0] if temperature is None else temperature,
-        sharpness=usual[1] if sharpness is None else sharpness,
-    )
-    return assemble(
-        fragments(sizes, dim, word_dim, both_ways=both_ways, image_norm=image_norm, text_norm=text_norm),
-        similarity,
-        hinge=partial(Hinge, margin=margin, siblings=siblings),
-        hardest=hardest,
-        warm=warm,
-        finetune=backbone if finetune else None,
-        backbone_rate=backbone_rate,
-        rate=rate,
-        decay_every=decay_every,
-        shared={"epochs": epochs, "batch": batch, "clip": clip, "select": select, "siblings": siblings},
-    )
 
+    direction: Literal["t2i", "i2t"] = "t2i"
+    aggregate: Literal["lse", "mean", "max", "sum"] = "mean"
+    norm: Norm = "clipped_l2norm"
+    temperature: Positive | None = None
+    sharpness: NonNegative | None = None
+    both_ways: bool = True
 
-# ---- what BFAN and IMRAM share --------------------------------------------------------------------------------------
-
-Encoders = Callable[[], dict[str, nn.Module]]
-
-
-def fragments(
-    sizes: Sizes, dim: int, word_dim: int, *, both_ways: bool = True, image_norm: bool = True, text_norm: bool = True
-) -> Encoders:
-    """Regions and words, each of unit length."""
-    return lambda: {
-        IMAGE: Regions(sizes.image_dim, dim, unit_length=image_norm),
-        TEXT: WordStates(sizes.vocabulary, dim, word_dim=word_dim, both_ways=both_ways, unit_length=text_norm),
-    }
-
-
-def assemble(
-    encoders: Encoders,
-    similarity: Callable[[], Similarity],
-    *,
-    hinge: Callable[..., Hinge],
-    hardest: bool,
-    warm: int,
-    finetune: str | None,
-    backbone_rate: float,
-    rate: float,
-    decay_every: int,
-    shared: dict[str, Any],
-) -> Recipe:
-    """How all three papers train: ranking loss, Adam, a staircase; `finetune` names a backbone to train along."""
-
-    def matcher() -> Matcher:
-        sides = encoders()
-        if finetune is not None:
-            sides[IMAGE] = from_pixels(sides[IMAGE], finetune)
-        return Matcher(sides, similarity())
-
-    return Recipe(
-        matcher=matcher,
-        objective=partial(hinge, hardest=hardest),
-        strategy=WarmUp(hinge(hardest=False), epochs=warm) if warm else Plain(),
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        schedule=partial(staircase, every=decay_every),
-        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune is not None else None,
-        **shared,
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        usual = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}[self.direction]
+        similarity = partial(
+            StackedCrossAttention,
+            self.direction,
+            aggregate=self.aggregate,
+            norm=self.norm,
+            temperature=usual[0] if self.temperature is None else self.temperature,
+            sharpness=usual[1] if self.sharpness is None else self.sharpness,
+        )
+        return self.assemble(sizes, similarity, both_ways=self.both_ways)
 
 
 # ---- the authors' checkpoints ---------------------------------------------------------------------------------------
@@ -197,7 +178,7 @@ def plain_projection(image: dict[str, Any], name: str = "fc.") -> dict[str, Any]
     return renamed(image, {name: "encoders.image.fc."})
 
 
-def read_encoders(file: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+def read_encoders(file: Checkpoint) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
     """Arguments, sizes and weights of `model` = [image, text], the layout of SCAN, BFAN and AOQ's BFAN."""
     image, text = file["model"][:2]
     weights = plain_projection(image) | renamed(text, WORDS)
@@ -223,7 +204,7 @@ def shared_arguments(weights: dict[str, Any], options: dict[str, Any]) -> dict[s
     }
 
 
-def read(file: dict[str, Any]) -> Foreign:
+def read(file: Checkpoint) -> Foreign:
     """SCAN: direction, aggregation, norm and both lambdas stand in the options, the kind of GRU in the weights."""
     named, sizes, weights = read_encoders(file)
     options = file["opt"]
@@ -239,14 +220,14 @@ def read(file: dict[str, Any]) -> Foreign:
     return Foreign(named, sizes, weights)
 
 
-SMALL = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 12, "rate": 1e-3, "warm": 1}
-COCO = {"epochs": 20, "rate": 5e-4, "decay_every": 10}
-FLICKR = {"epochs": 30, "rate": 2e-4, "decay_every": 15}
+SMALL: dict[str, Value] = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 12, "rate": 1e-3, "warm": 1}
+COCO: dict[str, Value] = {"epochs": 20, "rate": 5e-4, "decay_every": 10}
+FLICKR: dict[str, Value] = {"epochs": 30, "rate": 2e-4, "decay_every": 15}
 
 METHODS = [
     Method(
         "scan",
-        recipe,
+        SCAN,
         paper="Stacked Cross Attention for Image-Text Matching (ECCV 2018)",
         needs=("pairs", "regions"),
         small=SMALL,

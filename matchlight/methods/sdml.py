@@ -12,16 +12,15 @@ length cannot be rebuilt exactly; `inputs=unit` can.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, Batch, Embedding, Items, Matcher, Objective, Recipe, Scores, Sizes, Terms
+from matchlight.core import IMAGE, Batch, Embedding, Group, Items, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
-    INPUTS,
     Classified,
     Cosine,
     Vector,
@@ -33,7 +32,9 @@ from matchlight.parts.labelwise import (
     perceptron,
 )
 from matchlight.parts.layers import unit
-from matchlight.training.recipes import Method, check_choices
+from matchlight.training.arguments import BatchSize, Count, LabelTraining, NonNegative, Positive, Value
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Method
 from matchlight.training.strategies import Plain
 
 
@@ -95,59 +96,63 @@ class Anchored(Objective):
         return terms
 
 
-def rates(matcher: Matcher, objective: Objective, *, rate: float, text_rate: float) -> list[dict[str, Any]]:
+def rates(matcher: Matcher, objective: Objective, *, rate: float, text_rate: float) -> list[Group]:
     """A rate a side."""
     each = matcher.encoders.items()
-    return [{"name": s, "params": list(e.parameters()), "lr": rate if s == IMAGE else text_rate} for s, e in each]
+    return [Group(name=s, params=list(e.parameters()), lr=rate if s == IMAGE else text_rate) for s, e in each]
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    dim: int = 512,
-    hidden: int = 1024,
-    alpha: float = 0.5,
-    inputs: str = "raw",
-    epochs: int = 200,
-    batch: int = 100,
-    rate: float = 1e-4,
-    text_rate: float = 2e-4,
-    clip: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class SDML(LabelTraining):
     """SDML; `rate` is that of pictures."""
-    check_choices(inputs=(inputs, INPUTS))
-    check_shares(alpha=alpha)
 
-    def matcher() -> Matcher:
-        sides = encoders(sizes, partial(Autoencoder, dim=dim, hidden=hidden, inputs=inputs))
-        return Classified(sides, Cosine(link="linear"), Fixed(dim, sizes.classes))
+    dim: Count = 512
+    hidden: Count = 1024
+    alpha: NonNegative = 0.5
+    epochs: Count = 200
+    batch: BatchSize = 100
+    rate: Positive = 1e-4
+    text_rate: NonNegative = 2e-4
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(Anchored, alpha=alpha),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(rates, rate=rate, text_rate=text_rate),
-        betas=(0.5, 0.999),
-        clip=clip,
-        select=select,
-        validate_every=validate_every,
-        protocol="labels",
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        check_shares(alpha=self.alpha)
+
+        def matcher() -> Matcher:
+            sides = encoders(sizes, partial(Autoencoder, dim=self.dim, hidden=self.hidden, inputs=self.inputs))
+            return Classified(sides, Cosine(link="linear"), Fixed(self.dim, sizes.classes))
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(Anchored, alpha=self.alpha),
+            strategy=Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(rates, rate=self.rate, text_rate=self.text_rate),
+            betas=(0.5, 0.999),
+            clip=self.clip,
+            select=self.select,
+            validate_every=self.validate_every,
+            protocol="labels",
+        )
 
 
-SMALL = {"dim": 128, "hidden": 256, "inputs": "standard", "epochs": 20, "batch": 100, "rate": 1e-3, "text_rate": 2e-3}
+SMALL: dict[str, Value] = {
+    "dim": 128,
+    "hidden": 256,
+    "inputs": "standard",
+    "epochs": 20,
+    "batch": 100,
+    "rate": 1e-3,
+    "text_rate": 2e-3,
+}
 
 METHODS = [
     Method(
         "sdml",
-        recipe,
+        SDML,
         paper="Scalable Deep Multimodal Learning for Cross-Modal Retrieval (SIGIR 2019)",
         needs=("labels",),
-        weights=("alpha",),
         small=SMALL,
         presets={"wikipedia": {**SMALL, "inputs": "raw", "epochs": 30}},
         pooled=True,

@@ -16,21 +16,23 @@ does not train, gradients clipped in the text encoder only, validation on the te
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Similarity, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Similarity, Sizes
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.shared_losses import Labelled
 from matchlight.methods.shared_tokens import UNK, RegionTokens, VectorToken, WordTokens
 from matchlight.methods.shared_transformer import Guess, Shared, label_vectors
 from matchlight.parts.encoders import from_pixels, gru_names
 from matchlight.parts.layers import masked_mean, unit
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import BatchSize, Count, NonNegative, Positive, Share, Training, TunedPictures, Value
+from matchlight.training.contract import Recipe, Siblings
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups
 from matchlight.training.strategies import Plain
 
@@ -109,67 +111,70 @@ class Sharing(Matcher):
 # ---- the recipe ------------------------------------------------------------------------------------------------------
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    variant: str = "sharing",
-    dim: int = 1024,
-    depth: int = 6,
-    heads: int = 8,
-    hidden: int = 2048,
-    dropout: float = 0.1,
-    word_dim: int = 300,
-    boxes: bool = True,
-    positions: str = "clean",
-    padding: str = "masked",
-    measure: str = "cosine",
-    loss: str = "likelihood",
-    masking: str = "clean",
-    mask_weight: float = 0.1,
-    mask_share: float = 0.15,
-    objects: int = 1000,
-    consistency: float = 0.1,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 45,
-    batch: int = 64,
-    rate: float = 1e-4,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class SemanticSharing(TunedPictures, Training):
     """Semantic sharing; `variant=independent` trains a transformer a side, `consistent` adds a loss between sides."""
-    _check(dim, heads, mask_share)
-    check_choices(variant=(variant, ("sharing", "independent", "consistent")), loss=(loss, ("likelihood", "bce")))
-    check_choices(padding=(padding, ("masked", "counted")), measure=(measure, ("cosine", "dot")))
-    check_choices(positions=(positions, ("clean", "official")), masking=(masking, ("clean", "official")))
-    share = mask_share if mask_weight > 0 and variant != "independent" else 0.0
-    inside: dict[str, Any] = {"depth": depth, "heads": heads, "hidden": hidden, "dropout": dropout}
-    named: dict[str, Any] = {"share": share, "positions": positions, "masking": masking, "word_dim": word_dim}
 
-    def matcher() -> Matcher:
-        encoders, guesses = tokens(sizes, dim, objects=objects, **named)
-        encoders[IMAGE] = from_pixels(encoders[IMAGE], backbone) if finetune else encoders[IMAGE]
-        parts = [IMAGE, TEXT] if variant == "independent" else [BOTH]
-        shared = {name: Shared(dim, sizes.classes, **inside) for name in parts}
-        return Sharing(encoders, shared, guesses, measure=measure, padding=padding)
+    variant: Literal["sharing", "independent", "consistent"] = "sharing"
+    dim: Count = 1024
+    depth: Count = 6
+    heads: Count = 8
+    hidden: Count = 2048
+    dropout: Share = 0.1
+    word_dim: Count = 300
+    boxes: bool = True
+    positions: Literal["clean", "official"] = "clean"
+    padding: Literal["masked", "counted"] = "masked"
+    measure: Literal["cosine", "dot"] = "cosine"
+    loss: Literal["likelihood", "bce"] = "likelihood"
+    masking: Literal["clean", "official"] = "clean"
+    mask_weight: NonNegative = 0.1
+    mask_share: NonNegative = 0.15
+    objects: Count = 1000
+    consistency: NonNegative = 0.1
+    siblings: Siblings = "masked"
+    epochs: Count = 45
+    batch: BatchSize = 64
+    rate: Positive = 1e-4
 
-    weights = {"mask_weight": mask_weight, "consistency": consistency * (variant == "consistent")}
-    return Recipe(
-        matcher=matcher,
-        objective=partial(Labelled, loss=loss, **weights),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        clip=clip,
-        select=select,
-        siblings=siblings,
-        protocol="labels",
-        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        _check(self.dim, self.heads, self.mask_share)
+        share = self.mask_share if self.mask_weight > 0 and self.variant != "independent" else 0.0
+        inside: dict[str, Any] = {
+            "depth": self.depth,
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+        }
+        named: dict[str, Any] = {
+            "share": share,
+            "positions": self.positions,
+            "masking": self.masking,
+            "word_dim": self.word_dim,
+        }
+
+        def matcher() -> Matcher:
+            encoders, guesses = tokens(sizes, self.dim, objects=self.objects, **named)
+            encoders[IMAGE] = from_pixels(encoders[IMAGE], self.backbone) if self.finetune else encoders[IMAGE]
+            parts = [IMAGE, TEXT] if self.variant == "independent" else [BOTH]
+            shared = {name: Shared(self.dim, sizes.classes, **inside) for name in parts}
+            return Sharing(encoders, shared, guesses, measure=self.measure, padding=self.padding)
+
+        weights = {"mask_weight": self.mask_weight, "consistency": self.consistency * (self.variant == "consistent")}
+        return Recipe(
+            matcher=matcher,
+            objective=partial(Labelled, loss=self.loss, **weights),
+            strategy=Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            protocol="labels",
+            augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
+        )
 
 
 def _check(dim: int, heads: int, share: float) -> None:
@@ -201,7 +206,7 @@ def tokens(
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
 
 
-def read_sharing(file: dict[str, Any]) -> Foreign:
+def read_sharing(file: Checkpoint) -> Foreign:
     """`model` is [pictures, words, transformer, heads]; the transformer's own label head is never used."""
     image, text, body, heads = ({k.removeprefix("module."): v for k, v in part.items()} for part in file["model"][:4])
     depth = sum(key.endswith(".self_attn.linears.0.weight") for key in body)
@@ -209,7 +214,7 @@ def read_sharing(file: dict[str, Any]) -> Foreign:
     weights = renamed(image, {"fc.": "encoders.image.fc.", "box_fc.": "encoders.image.box."})
     weights |= renamed(text, WORDS) | _layers(body, depth)
     weights |= renamed({k: v for k, v in heads.items() if losses != "1" or k.startswith("fc_predict")}, HEADS)
-    named = OFFICIAL | {
+    named: dict[str, Value] = OFFICIAL | {
         "dim": image["fc.weight"].shape[0],
         "depth": depth,
         "hidden": len(body["encoder.layers.0.feed_forward.w_1.weight"]),
@@ -243,7 +248,7 @@ WORDS = {"embed.": "encoders.text.words.embed.", "position_embeddings.": "encode
 WORDS |= gru_names("rnn.", "encoders.text.words.")
 HEADS = {"fc_predict.": "shared.both.labels.", "fc_MLM.": "guess.text.head.", "fc_MOC.": "guess.image.head."}
 
-OFFICIAL = {
+OFFICIAL: dict[str, Value] = {
     "padding": "counted",
     "positions": "official",
     "masking": "official",
@@ -252,7 +257,7 @@ OFFICIAL = {
     "rate": 2e-4,
     "epochs": 35,
 }
-SMALL = {
+SMALL: dict[str, Value] = {
     "dim": 128,
     "depth": 2,
     "heads": 4,
@@ -267,7 +272,7 @@ SMALL = {
 METHODS = [
     Method(
         "semantic_sharing",
-        recipe,
+        SemanticSharing,
         paper="Rethinking Label-Wise Cross-Modal Retrieval from A Semantic Sharing Perspective (IJCAI 2021)",
         needs=("labels", "regions"),
         small=SMALL,

@@ -24,7 +24,6 @@ from matchlight.parts.layers import BatchNorm, pooling_by
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
 
 
-POOLINGS = ("paper", "gpo", "top")
 TOP = {"regions": 10, "words": 3}  # how many of the largest values of a dimension `pooling=top` averages
 
 

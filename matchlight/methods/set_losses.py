@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
-from matchlight.parts.objectives import Contrast, Probable, contrast, hinge_all, hinge_hardest
+from matchlight.parts.objectives import Contrast, contrast, hinge_all, hinge_hardest
 from matchlight.parts.sets import crowding, discrepancy
 
 
@@ -76,14 +76,3 @@ class SetLoss(Objective):
     def ranked_by(self, ranking: Objective) -> Objective:
         """The terms of the sets beside another loss, in the same proportion: both are means."""
         return SetLoss(ranking, mmd=self.mmd, diversity=self.diversity)
-
-
-NEGATIVES = tuple(Triplet.kinds)
-LOSSES = ("triplet", *Probable.kinds)
-
-
-def ranking(loss: str, *, margin: float, negatives: str, temperature: float, pull: float, q: float) -> Objective:
-    """The ranking loss of that name: triplets, or probabilities at a temperature."""
-    if loss == "triplet":
-        return Triplet(margin=margin, negatives=negatives)
-    return Probable(loss, temperature=temperature, pull=pull, q=q)

@@ -13,174 +13,134 @@ training; the code's are one a caption.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Literal
 
-from matchlight.core import IMAGE, TEXT, BadInput, Matcher, Objective, Recipe, Sizes, Strategy
+from torch import Tensor
+
+from matchlight.core import IMAGE, TEXT, BadInput, Group, Matcher, Objective, Rates, Schedule, Sizes
 from matchlight.methods.similarity_heads import Filter, Reason
 from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.methods.whole_vectors import Regions, WordStates
 from matchlight.parts.encoders import gru_names
 from matchlight.parts.objectives import Hinge
-from matchlight.training.recipes import Foreign, Method, renamed
+from matchlight.training.arguments import Count, Pictures, Ranking, Share, Staircase, Training, Value, Whole, above
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import staircase
 from matchlight.training.strategies import Apart, Plain, WarmUp
 
 # ---- recipes ---------------------------------------------------------------------------------------------------------
 
 
-def network(
-    sizes: Sizes,
-    head: Callable[[], Reason | Filter],
-    *,
-    dim: int,
-    sim_dim: int,
-    word_dim: int,
-    both_ways: bool,
-    temperature: float,
-    dropout: float,
-) -> Matcher:
-    """One network: encoders of both sides, similarity vectors and a head."""
-    image = Regions(sizes.image_dim, dim, places=sizes.regions, dropout=dropout)
-    text = WordStates(sizes.vocabulary, dim, word_dim=word_dim, both_ways=both_ways, dropout=dropout)
-    return Matcher({IMAGE: image, TEXT: text}, SimilarityVectors(dim, sim_dim, head(), temperature=temperature))
-
-
-def groups(matcher: Matcher, objective: Objective, *, rate: float) -> list[dict[str, Any]]:
+def groups(matcher: Matcher, objective: Objective, *, rate: float) -> list[Group]:
     """One group, named after the head: SGRAF's networks have schedules of their own."""
     name = "saf" if isinstance(matcher.similarity.head, Filter) else "sgr"
-    return [{"name": name, "params": list(matcher.parameters()), "lr": rate, "weight_decay": 0.0}]
+    return [Group(name=name, params=list(matcher.parameters()), lr=rate, weight_decay=0.0)]
 
 
-def stairs(epoch: int, step: int, steps: int, *, sgr: int, saf: int) -> dict[str, float]:
+def stairs(epoch: int, step: int, steps: int, *, sgr: int, saf: int) -> Rates:
     """A tenth of the rate again after each so many epochs, by kind of network."""
     return {"sgr": staircase(epoch, step, steps, every=sgr), "saf": staircase(epoch, step, steps, every=saf)}
 
 
-def filtering(sim_dim: int, batch_norm: str) -> Callable[[], Filter]:
-    """SAF's head, built when a network is."""
-    if batch_norm not in ("per_caption", "batch"):
-        raise BadInput(f"batch_norm={batch_norm}: per_caption or batch")
-    return partial(Filter, sim_dim, batch_norm=batch_norm)
+@dataclass(frozen=True, kw_only=True)
+class SimilarityArguments(Pictures, Ranking, Staircase, Training):
+    """What the three methods have in common."""
+
+    dim: Count = 1024
+    sim_dim: Count = 256
+    word_dim: Count = 300
+    both_ways: bool = True
+    temperature: Annotated[float, above(0, most=30)] = 9.0
+    dropout: Share = 0.4
+    hardest: bool = True
+    warm: Whole = 0
+
+    def network(self, sizes: Sizes, head: Callable[[], Reason | Filter]) -> Matcher:
+        """One network: encoders of both sides, similarity vectors and a head."""
+        image = Regions(sizes.image_dim, self.dim, places=sizes.regions, dropout=self.dropout)
+        text = WordStates(
+            sizes.vocabulary, self.dim, word_dim=self.word_dim, both_ways=self.both_ways, dropout=self.dropout
+        )
+        return Matcher({IMAGE: image, TEXT: text}, self.similarity(head()))
+
+    def similarity(self, head: Reason | Filter) -> SimilarityVectors:
+        """Similarity vectors, made into a score by a head."""
+        return SimilarityVectors(self.dim, self.sim_dim, head, temperature=self.temperature)
+
+    def trained(self, matcher: Callable[[], Matcher], schedule: Schedule) -> Recipe:
+        """How all three are trained: a hinge, Adam, a staircase."""
+        loss = partial(Hinge, margin=self.margin, siblings=self.siblings)
+        return Recipe(
+            matcher=matcher,
+            objective=partial(loss, hardest=self.hardest),
+            strategy=WarmUp(loss(hardest=False), epochs=self.warm) if self.warm else Plain(),
+            groups=partial(groups, rate=self.rate),
+            schedule=schedule,
+            epochs=self.epochs,
+            batch=self.batch,
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+        )
 
 
-def sgr(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    sim_dim: int = 256,
-    steps: int = 3,
-    word_dim: int = 300,
-    both_ways: bool = True,
-    temperature: float = 9.0,
-    dropout: float = 0.4,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    epochs: int = 40,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 30,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class SGR(SimilarityArguments):
     """SGR: similarity vectors reason over a graph."""
-    common = common_settings(locals())
-    own = partial(network, sizes, partial(Reason, sim_dim, steps=steps), **shape_settings(locals()))
-    return Recipe(matcher=own, schedule=partial(stairs, sgr=decay_every, saf=decay_every), **common)
+
+    steps: Count = 3
+    epochs: Count = 40
+    decay_every: Count = 30
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        head = partial(Reason, self.sim_dim, steps=self.steps)
+        schedule = partial(stairs, sgr=self.decay_every, saf=self.decay_every)
+        return self.trained(partial(self.network, sizes, head), schedule)
 
 
-def saf(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    sim_dim: int = 256,
-    batch_norm: str = "per_caption",
-    word_dim: int = 300,
-    both_ways: bool = True,
-    temperature: float = 9.0,
-    dropout: float = 0.4,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 20,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class SAF(SimilarityArguments):
     """SAF: similarity vectors are filtered by a gate."""
-    common = common_settings(locals())
-    own = partial(network, sizes, filtering(sim_dim, batch_norm), **shape_settings(locals()))
-    return Recipe(matcher=own, schedule=partial(stairs, sgr=decay_every, saf=decay_every), **common)
+
+    batch_norm: Literal["per_caption", "batch"] = "per_caption"
+    decay_every: Count = 20
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        head = partial(Filter, self.sim_dim, batch_norm=self.batch_norm)
+        schedule = partial(stairs, sgr=self.decay_every, saf=self.decay_every)
+        return self.trained(partial(self.network, sizes, head), schedule)
 
 
-def sgraf(
-    sizes: Sizes,
-    *,
-    head: str = "both",
-    dim: int = 1024,
-    sim_dim: int = 256,
-    steps: int = 3,
-    batch_norm: str = "per_caption",
-    word_dim: int = 300,
-    both_ways: bool = True,
-    temperature: float = 9.0,
-    dropout: float = 0.4,
-    margin: float = 0.2,
-    hardest: bool = True,
-    warm: int = 0,
-    siblings: str = "masked",
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    epochs: int = 40,
-    saf_epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 30,
-    saf_decay_every: int = 20,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class SGRAF(SimilarityArguments):
     """SGRAF: an SGR and a SAF, trained apart, scores averaged (`head=sgr | saf` is one of the two)."""
-    if head not in ("both", "sgr", "saf"):
-        raise BadInput(f"head={head}: both, sgr or saf")
-    common, shape = common_settings(locals()), shape_settings(locals())
-    reasons = partial(network, sizes, partial(Reason, sim_dim, steps=steps), **shape)
-    filters = partial(network, sizes, filtering(sim_dim, batch_norm), **shape)
-    matchers: dict[str, Callable[[], Matcher]] = {}
-    if head == "both":
-        gentle = Hinge(margin=margin, hardest=False, siblings=siblings)
-        matchers = {"A": reasons, "B": filters}
-        common["strategy"] = Apart({"A": epochs, "B": min(saf_epochs or epochs, epochs)}, warm=warm, gentle=gentle)
-    rates = partial(stairs, sgr=decay_every, saf=saf_decay_every)
-    return Recipe(matcher=filters if head == "saf" else reasons, matchers=matchers, schedule=rates, **common)
 
+    head: Literal["both", "sgr", "saf"] = "both"
+    steps: Count = 3
+    batch_norm: Literal["per_caption", "batch"] = "per_caption"
+    epochs: Count = 40
+    saf_epochs: Whole = 30
+    decay_every: Count = 30
+    saf_decay_every: Count = 20
 
-def shape_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that shape a network."""
-    names = ("dim", "sim_dim", "word_dim", "both_ways", "temperature", "dropout")
-    return {name: given[name] for name in names}
-
-
-def common_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """What the three recipes do alike, from their arguments."""
-    if not 0 < given["temperature"] <= 30:
-        raise BadInput(f"temperature={given['temperature']}: above 0 and at most 30 (the paper's is 9)")
-    loss = partial(Hinge, margin=given["margin"], siblings=given["siblings"])
-    warm = given["warm"]
-    strategy: Strategy = WarmUp(loss(hardest=False), epochs=warm) if warm else Plain()
-    same = {name: given[name] for name in ("epochs", "batch", "clip", "select", "siblings")}
-    loss_now = partial(loss, hardest=given["hardest"])
-    return {"objective": loss_now, "strategy": strategy, "groups": partial(groups, rate=given["rate"]), **same}
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        reasons = partial(self.network, sizes, partial(Reason, self.sim_dim, steps=self.steps))
+        filters = partial(self.network, sizes, partial(Filter, self.sim_dim, batch_norm=self.batch_norm))
+        schedule = partial(stairs, sgr=self.decay_every, saf=self.saf_decay_every)
+        recipe = self.trained(filters if self.head == "saf" else reasons, schedule)
+        if self.head != "both":
+            return recipe
+        gentle = Hinge(margin=self.margin, hardest=False, siblings=self.siblings)
+        epochs = {"A": self.epochs, "B": min(self.saf_epochs or self.epochs, self.epochs)}
+        strategy = Apart(epochs, warm=self.warm, gentle=gentle)
+        return replace(recipe, matchers={"A": reasons, "B": filters}, strategy=strategy)
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
@@ -205,7 +165,7 @@ PAIRS = {
 IDLE = (".graph_key_w.bias", ".embedding_common.0.bias")  # cancelled by the softmax that follows: we have none
 
 
-def kind_of(pair: dict[str, Any]) -> str:
+def kind_of(pair: Mapping[str, Tensor]) -> str:
     """Which of the two, "sgr" or "saf", by the names of the weights."""
     for name, prefix in (("sgr", "SGR_module."), ("saf", "SAF_module.")):
         if any(key.startswith(prefix) for key in pair):
@@ -213,7 +173,7 @@ def kind_of(pair: dict[str, Any]) -> str:
     raise BadInput("neither SGR's nor SAF's weights are in this file")
 
 
-def read_network(parts: list[dict[str, Any]], options: dict[str, Any]) -> tuple[str, Foreign]:
+def read_network(parts: Sequence[Mapping[str, Tensor]], options: Checkpoint) -> tuple[str, Foreign]:
     """One network, [image, text, similarity], and its kind; SGRAF, DECL and NCR keep theirs so."""
     image, text, pair = ({k.removeprefix("module."): v for k, v in part.items()} for part in parts[:3])
     if options.get("no_imgnorm") or options.get("no_txtnorm"):
@@ -227,14 +187,15 @@ def read_network(parts: list[dict[str, Any]], options: dict[str, Any]) -> tuple[
     }
     needed = {key: value for key, value in pair.items() if not key.endswith(IDLE)}
     weights = renamed(image, IMAGES) | renamed(text, TEXTS) | renamed(needed, PAIRS | rounds)
-    named = {
+    named: dict[str, Value] = {
         "dim": image["fc.weight"].shape[0],
         "sim_dim": pair["sim_tranloc_w.weight"].shape[0],
         "word_dim": text["embed.weight"].shape[1],
         "both_ways": "cap_rnn.weight_ih_l0_reverse" in text,
         "margin": float(options.get("margin", 0.2)),
         "siblings": "negatives",
-    } | ({"steps": steps} if kind == "sgr" else {})
+    }
+    named |= {"steps": steps} if kind == "sgr" else {}
     sizes = {
         "image_dim": image["fc.weight"].shape[1],
         "regions": len(pair["v_global_w.embedding_local.1.weight"]),
@@ -243,7 +204,7 @@ def read_network(parts: list[dict[str, Any]], options: dict[str, Any]) -> tuple[
     return kind, Foreign(named, sizes, weights)
 
 
-def read_one(file: dict[str, Any], *, wanted: str) -> Foreign:
+def read_one(file: Checkpoint, *, wanted: str) -> Foreign:
     """A file of SGRAF or DECL with the one kind of network that was asked for."""
     kind, found = read_network(file["model"], file["opt"])
     if kind != wanted:
@@ -251,27 +212,27 @@ def read_one(file: dict[str, Any], *, wanted: str) -> Foreign:
     return found
 
 
-def read_either(file: dict[str, Any]) -> Foreign:
+def read_either(file: Checkpoint) -> Foreign:
     """A file with either kind: SGRAF's two networks come in two files."""
     kind, found = read_network(file["model"], file["opt"])
     return Foreign({**found.arguments, "head": kind}, found.sizes, found.weights)
 
 
-def read_ncr(file: dict[str, Any]) -> list[Foreign]:
+def read_ncr(file: Checkpoint) -> list[Foreign]:
     """NCR's two networks, each an SGR or a SAF (`scorer`)."""
     both = [read_network(file[name], file["opt"]) for name in ("model_A", "model_B")]
     return [Foreign({**found.arguments, "scorer": kind}, found.sizes, found.weights) for kind, found in both]
 
 
-SMALL = {"dim": 128, "sim_dim": 32, "word_dim": 128, "dropout": 0.1, "hardest": False}
+SMALL: dict[str, Value] = {"dim": 128, "sim_dim": 32, "word_dim": 128, "dropout": 0.1, "hardest": False}
 SMALL |= {"batch": 64, "epochs": 8, "rate": 1e-3, "decay_every": 20}  # hard negatives need far more steps than these
 PAPER = "Similarity Reasoning and Filtration for Image-Text Matching (AAAI 2021)"
-COCO = {"epochs": 20, "decay_every": 10}
+COCO: dict[str, Value] = {"epochs": 20, "decay_every": 10}
 
 METHODS = [
     Method(
         "sgr",
-        sgr,
+        SGR,
         paper=f"SGR: {PAPER}",
         needs=("pairs", "regions"),
         small=SMALL,
@@ -280,7 +241,7 @@ METHODS = [
     ),
     Method(
         "saf",
-        saf,
+        SAF,
         paper=f"SAF: {PAPER}",
         needs=("pairs", "regions"),
         small=SMALL,
@@ -289,7 +250,7 @@ METHODS = [
     ),
     Method(
         "sgraf",
-        sgraf,
+        SGRAF,
         paper=PAPER,
         needs=("pairs", "regions"),
         small={**SMALL, "saf_epochs": 0},

@@ -10,6 +10,7 @@ feature of the whole picture or caption added (`whole=False`: it has not).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 
 from matchlight.core import Embedding
 
-BEGINS, UPDATES, PADDINGS = ("learned", "sampled"), ("sum", "gru"), ("masked", "official")
 EPS = 1e-7
 
 
@@ -91,36 +91,38 @@ class Competition(nn.Module):
         return out
 
 
+@dataclass(frozen=True)
+class Slots:
+    """How many slots there are and how they find their elements."""
+
+    count: int = 4
+    depth: int = 4  # rounds of competition
+    heads: int = 4
+    head_dim: int = 512
+    dropout: float = 0.1
+    begin: str = "learned"  # | "sampled"
+    update: str = "sum"  # | "gru"
+    whole: bool = True  # a feature of the whole is added to every element
+    padding: str = "masked"  # | "official": padding competes too, as in the authors' code
+
+
 class SetPrediction(nn.Module):
     """Inputs (N, L, inside) and a feature of the whole -> K unit vectors each; all rounds share their weights."""
 
-    def __init__(
-        self,
-        dim: int,
-        inside: int,
-        *,
-        count: int = 4,
-        depth: int = 4,
-        heads: int = 4,
-        head_dim: int = 512,
-        dropout: float = 0.1,
-        begin: str = "learned",
-        update: str = "sum",
-        whole: bool = True,
-        padding: str = "masked",
-    ):
+    def __init__(self, dim: int, inside: int, slots: Slots):
         super().__init__()
-        self.depth = depth
-        self.padding = padding
-        self.start = Start(count, dim, sampled=begin == "sampled")
-        self.compete = Competition(dim, inside, heads=heads, head_dim=head_dim, official=padding == "official")
-        self.cell = nn.GRUCell(dim, dim) if update == "gru" else None
+        self.depth = slots.depth
+        self.padding = slots.padding
+        self.start = Start(slots.count, dim, sampled=slots.begin == "sampled")
+        rounds = {"heads": slots.heads, "head_dim": slots.head_dim}
+        self.compete = Competition(dim, inside, **rounds, official=slots.padding == "official")
+        self.cell = nn.GRUCell(dim, dim) if slots.update == "gru" else None
         self.think = nn.Sequential(
-            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(4 * dim, dim)
+            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Dropout(slots.dropout), nn.Linear(4 * dim, dim)
         )
         self.norm = nn.LayerNorm(dim)
-        self.whole_norm = nn.LayerNorm(dim) if whole else None
-        self.dropout = nn.Dropout(dropout)
+        self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
+        self.dropout = nn.Dropout(slots.dropout)
         self.keep_attention = False  # for figures: Embedding.extra["attention"] is (N, L, rounds, heads, K)
 
     def forward(self, x: Tensor, mask: Tensor | None, whole: Tensor | None, codes: Tensor | None = None) -> Embedding:

@@ -12,20 +12,34 @@ robust methods build on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Recipe, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Sizes
 from matchlight.inputs.augmentation import changed, drop_regions
 from matchlight.parts.encoders import LastState, Words, from_pixels, gru_names, lengths
 from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
 from matchlight.parts.objectives import Hinge, Probable
 from matchlight.parts.similarities import Dot, Order
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Ranking,
+    Share,
+    Staircase,
+    Training,
+    TunedPictures,
+    Value,
+    Whole,
+)
+from matchlight.training.contract import Recipe
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups, one_cycle, released, staircase, step_down
 from matchlight.training.strategies import Plain, WarmUp
 
@@ -50,52 +64,50 @@ class OneVector(nn.Module):
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
-def plus_plus(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    word_dim: int = 300,
-    margin: float = 0.2,
-    hardest: bool = True,
-    measure: str = "cosine",
-    unit_length: bool = True,
-    absolute: bool = False,
-    layers: int = 1,
-    eps: float = 1e-8,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 15,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class VSEPlusPlus(TunedPictures, Ranking, Staircase, Training):
     """VSE++ (`hardest=false` is VSE0; `measure=order absolute=true` gives order embeddings)."""
-    check_choices(measure=(measure, ("cosine", "order")))
 
-    def matcher() -> Matcher:
-        image = OneVector(sizes.image_dim, dim, unit_length=unit_length, absolute=absolute, eps=eps)
-        text = LastState(sizes.vocabulary, dim, word_dim=word_dim, layers=layers, absolute=absolute, eps=eps)
-        picture = from_pixels(image, backbone) if finetune else image
-        return Matcher({IMAGE: picture, TEXT: text}, Dot() if measure == "cosine" else Order())
+    dim: Count = 1024
+    word_dim: Count = 300
+    hardest: bool = True
+    measure: Literal["cosine", "order"] = "cosine"
+    unit_length: bool = True
+    absolute: bool = False
+    layers: Count = 1
+    eps: NonNegative = 1e-8
 
-    return Recipe(
-        matcher=matcher,
-        objective=partial(Hinge, margin=margin, hardest=hardest, siblings=siblings),
-        strategy=Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        schedule=partial(staircase, every=decay_every),
-        clip=clip,
-        select=select,
-        siblings=siblings,
-        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
-    )
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+
+        def matcher() -> Matcher:
+            image = OneVector(
+                sizes.image_dim, self.dim, unit_length=self.unit_length, absolute=self.absolute, eps=self.eps
+            )
+            text = LastState(
+                sizes.vocabulary,
+                self.dim,
+                word_dim=self.word_dim,
+                layers=self.layers,
+                absolute=self.absolute,
+                eps=self.eps,
+            )
+            picture = from_pixels(image, self.backbone) if self.finetune else image
+            return Matcher({IMAGE: picture, TEXT: text}, Dot() if self.measure == "cosine" else Order())
+
+        return Recipe(
+            matcher=matcher,
+            objective=partial(Hinge, margin=self.margin, hardest=self.hardest, siblings=self.siblings),
+            strategy=Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            schedule=partial(staircase, every=self.decay_every),
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
+        )
 
 
 # ---- VSE-infinity ----------------------------------------------------------------------------------------------------
@@ -138,77 +150,86 @@ def pooled(sizes: Sizes, dim: int, *, image: dict[str, Any], text: dict[str, Any
     return Matcher({IMAGE: from_pixels(regions, backbone) if backbone else regions, TEXT: words}, Dot())
 
 
-def infinity(
-    sizes: Sizes,
-    *,
-    dim: int = 1024,
-    hidden: int = 512,
-    word_dim: int = 300,
-    pooling: str = "gpo",
-    top_regions: int = 10,
-    top_words: int = 3,
-    drop_regions: float = 0.2,
-    norm: bool = True,
-    dropout: float = 0.0,
-    drop_words: float = 0.2,
-    words: str = "mixed",
-    loss: str = "hinge",
-    margin: float = 0.2,
-    temperature: float = 0.05,
-    pull: float = 0.1,
-    q: float = 0.5,
-    warm: int = 1,
-    siblings: str = "masked",
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    freeze_epochs: int = 1,
-    epochs: int = 25,
-    batch: int = 128,
-    rate: float = 5e-4,
-    decay: float = 1e-4,
-    schedule: str = "drop",
-    drop_epoch: int = 15,
-    clip: float = 2.0,
-    ema: float = 0.0,
-    select: str = "best",
-    validate_every: int = 1,
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class VSEInfinity(TunedPictures, Ranking, Training):
     """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
-    check_choices(loss=(loss, ("hinge", *Probable.kinds)), pooling=(pooling, ("gpo", "top")))
-    check_choices(schedule=(schedule, ("drop", "cycle")), words=(words, ("mixed", "zero")))
-    image = {"hidden": hidden, "pooling": pooling, "top": top_regions, "drop": drop_regions, "norm": norm}
-    text = {"word_dim": word_dim, "pooling": pooling, "top": top_words, "dropout": dropout}
-    hinge = partial(Hinge, margin=margin, siblings=siblings)
-    probable = partial(Probable, loss, temperature=temperature, pull=pull, q=q, siblings=siblings)
-    rates = {"drop": partial(step_down, at=drop_epoch), "cycle": partial(one_cycle, epochs=epochs)}[schedule]
-    frozen, seen = (freeze_epochs, backbone) if finetune else (0, None)
-    gentle = WarmUp(hinge(hardest=False), epochs=warm, ramp=frozen or None)
-    kept: dict[str, Any] = {"epochs": epochs, "batch": batch, "clip": clip, "ema": ema, "select": select}
-    return Recipe(
-        matcher=partial(pooled, sizes, dim, image=image, text=text, backbone=seen),
-        objective=hinge if loss == "hinge" else probable,
-        strategy=gentle if warm and loss == "hinge" else Plain(),
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=decay),
-        optimiser="adamw",
-        schedule=partial(released, rates=rates, frozen=frozen),
-        siblings=siblings,
-        validate_every=validate_every,
-        **kept,
-        augment=partial(changed, p=drop_words, mode=words, vocabulary=sizes.vocabulary, pixels=finetune),
-    )
+
+    dim: Count = 1024
+    hidden: Count = 512
+    word_dim: Count = 300
+    pooling: Literal["gpo", "top"] = "gpo"
+    top_regions: Count = 10
+    top_words: Count = 3
+    drop_regions: Share = 0.2
+    norm: bool = True
+    dropout: Share = 0.0
+    drop_words: Share = 0.2
+    words: Literal["mixed", "zero"] = "mixed"
+    loss: Literal["hinge", "infonce", "rclog", "gce"] = "hinge"
+    temperature: Positive = 0.05
+    pull: NonNegative = 0.1
+    q: Fraction = 0.5
+    warm: Whole = 1
+    freeze_epochs: Whole = 1
+    epochs: Count = 25
+    rate: Positive = 5e-4
+    decay: NonNegative = 1e-4
+    schedule: Literal["drop", "cycle"] = "drop"
+    drop_epoch: Whole = 15
+    ema: Share = 0.0
+    validate_every: Count = 1
+
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        image = {
+            "hidden": self.hidden,
+            "pooling": self.pooling,
+            "top": self.top_regions,
+            "drop": self.drop_regions,
+            "norm": self.norm,
+        }
+        text = {"word_dim": self.word_dim, "pooling": self.pooling, "top": self.top_words, "dropout": self.dropout}
+        hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
+        probable = partial(
+            Probable, self.loss, temperature=self.temperature, pull=self.pull, q=self.q, siblings=self.siblings
+        )
+        rates = {"drop": partial(step_down, at=self.drop_epoch), "cycle": partial(one_cycle, epochs=self.epochs)}[
+            self.schedule
+        ]
+        frozen, seen = (self.freeze_epochs, self.backbone) if self.finetune else (0, None)
+        gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=frozen or None)
+        kept: dict[str, Any] = {
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "clip": self.clip,
+            "ema": self.ema,
+            "select": self.select,
+        }
+        return Recipe(
+            matcher=partial(pooled, sizes, self.dim, image=image, text=text, backbone=seen),
+            objective=hinge if self.loss == "hinge" else probable,
+            strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=self.decay),
+            optimiser="adamw",
+            schedule=partial(released, rates=rates, frozen=frozen),
+            siblings=self.siblings,
+            validate_every=self.validate_every,
+            **kept,
+            augment=partial(
+                changed, p=self.drop_words, mode=self.words, vocabulary=sizes.vocabulary, pixels=self.finetune
+            ),
+        )
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
 
 
-def read_plus_plus(file: dict[str, Any]) -> Foreign:
+def read_plus_plus(file: Checkpoint) -> Foreign:
     """VSE++ on precomputed features: `model` is [image, text]; vectors are divided by their norm without epsilon."""
     image, text = file["model"][:2]
     options = file["opt"]
     weights = renamed(image, {"fc.": "encoders.image.fc."}) | renamed(text, WORDS)
-    named = {
+    named: dict[str, Value] = {
         "dim": image["fc.weight"].shape[0],
         "word_dim": text["embed.weight"].shape[1],
         "layers": sum(key.startswith("rnn.weight_ih") for key in text),
@@ -224,14 +245,14 @@ def read_plus_plus(file: dict[str, Any]) -> Foreign:
     return Foreign(named, sizes, weights, kind="vector")
 
 
-def read_infinity(file: dict[str, Any]) -> Foreign:
+def read_infinity(file: Checkpoint) -> Foreign:
     """VSE-infinity, bi-GRU on regions. The second BatchNorm of the released files is never applied and is dropped."""
     image, text = ({key.removeprefix("module."): value for key, value in part.items()} for part in file["model"][:2])
     if "mlp.layers.0.weight" not in image or "embed.weight" not in text:
         raise BadInput("only the region + bi-GRU models of VSE-infinity can be read; this file holds another kind")
     weights = renamed({k: v for k, v in image.items() if not k.startswith("mlp.bns.1.")}, REGIONS)
     weights |= renamed(text, WORDS | {"gpool.": "encoders.text.pool."})
-    named = {
+    named: dict[str, Value] = {
         "dim": image["fc.weight"].shape[0],
         "hidden": image["mlp.layers.0.weight"].shape[0],
         "word_dim": text["embed.weight"].shape[1],
@@ -251,8 +272,8 @@ REGIONS = {
     "gpool.": "encoders.image.pool.",
 }
 
-SMALL = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3}
-DUAL = {
+SMALL: dict[str, Value] = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3}
+DUAL: dict[str, Value] = {
     "pooling": "top",
     "loss": "rclog",
     "norm": False,
@@ -269,7 +290,7 @@ DUAL = {
 METHODS = [
     Method(
         "vse++",
-        plus_plus,
+        VSEPlusPlus,
         paper="VSE++: Improving Visual-Semantic Embeddings with Hard Negatives (BMVC 2018)",
         needs=("pairs",),
         small={**SMALL, "rate": 2e-3},
@@ -277,7 +298,7 @@ METHODS = [
     ),
     Method(
         "vse_infty",
-        infinity,
+        VSEInfinity,
         paper="Learning the Best Pooling Strategy for Visual Semantic Embedding (CVPR 2021)",
         needs=("pairs", "regions"),
         small={**SMALL, "hidden": 256, "drop_words": 0.1},

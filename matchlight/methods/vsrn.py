@@ -12,13 +12,14 @@ it chooses by the data set's name: `coco` normalises regions before the graph, `
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Phase, Recipe, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Objective, Sizes
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.captioning import Captioner, Described, in_order
 from matchlight.methods.vse import WORDS
@@ -26,7 +27,19 @@ from matchlight.parts.encoders import LastState, from_pixels
 from matchlight.parts.layers import BatchNorm, glorot, unit
 from matchlight.parts.objectives import Hinge
 from matchlight.parts.similarities import Dot
-from matchlight.training.recipes import Foreign, Method, check_choices, renamed
+from matchlight.training.arguments import (
+    Count,
+    NonNegative,
+    Ranking,
+    Share,
+    Staircase,
+    Training,
+    TunedPictures,
+    Value,
+    Whole,
+)
+from matchlight.training.contract import Phase, Recipe, TrainingRun
+from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups, staircase
 from matchlight.training.strategies import Plain
 
@@ -102,7 +115,7 @@ class Gently(Plain):
         self.ranking = ranking
         self.epochs = epochs
 
-    def phases(self, run: Any, epoch: int) -> list[Phase]:
+    def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase, with the gentler ranking while it is early."""
         if epoch >= self.epochs:
             return super().phases(run, epoch)
@@ -113,68 +126,63 @@ class Gently(Plain):
         return [Phase(rows=run.rows, objective=gentle, name="warm-up")]
 
 
-def recipe(
-    sizes: Sizes,
-    *,
-    variant: str = "coco",
-    dim: int = 2048,
-    blocks: int = 4,
-    word_dim: int = 300,
-    layers: int = 1,
-    eps: float = 1e-8,
-    margin: float = 0.2,
-    hardest: bool = True,
-    siblings: str = "masked",
-    warm: int = 0,
-    caption_weight: float = 1.0,
-    caption_hidden: int = 512,
-    caption_word_dim: int = 300,
-    caption_dropout: float = 0.2,
-    max_len: int = 60,
-    finetune: bool = False,
-    backbone: str = "lite0",
-    pixels: int | None = None,
-    backbone_rate: float = 0.1,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-4,
-    decay_every: int = 15,
-    clip: float = 2.0,
-    select: str = "best",
-) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class VSRN(TunedPictures, Ranking, Staircase, Training):
     """VSRN (`caption_weight=0` leaves the captioning branch out)."""
-    _check(sizes, variant, max_len)
 
-    def matcher() -> Matcher:
-        image = Reasoned(sizes.image_dim, dim, variant=variant, blocks=blocks, eps=eps)
-        text = LastState(sizes.vocabulary, dim, word_dim=word_dim, layers=layers, absolute=False, eps=eps)
-        return Matcher({IMAGE: from_pixels(image, backbone) if finetune else image, TEXT: text}, Dot())
+    variant: Literal["coco", "f30k"] = "coco"
+    dim: Count = 2048
+    blocks: Count = 4
+    word_dim: Count = 300
+    layers: Count = 1
+    eps: NonNegative = 1e-8
+    hardest: bool = True
+    warm: Whole = 0
+    caption_weight: NonNegative = 1.0
+    caption_hidden: Count = 512
+    caption_word_dim: Count = 300
+    caption_dropout: Share = 0.2
+    max_len: Count = 60
 
-    hinge = partial(Hinge, margin=margin, siblings=siblings)
-    decoder: dict[str, Any] = {"word_dim": caption_word_dim, "dropout": caption_dropout, "max_len": max_len}
-    write = partial(Captioner, dim, sizes.vocabulary, hidden=caption_hidden, **decoder)
+    def recipe(self, sizes: Sizes) -> Recipe:
+        """Networks, losses, rates and epochs."""
+        _check(sizes, self.variant, self.max_len)
 
-    def objective() -> Objective:
-        ranking = hinge(hardest=hardest)
-        return Described(ranking, write(), weight=caption_weight) if caption_weight else ranking
+        def matcher() -> Matcher:
+            image = Reasoned(sizes.image_dim, self.dim, variant=self.variant, blocks=self.blocks, eps=self.eps)
+            text = LastState(
+                sizes.vocabulary, self.dim, word_dim=self.word_dim, layers=self.layers, absolute=False, eps=self.eps
+            )
+            return Matcher({IMAGE: from_pixels(image, self.backbone) if self.finetune else image, TEXT: text}, Dot())
 
-    return Recipe(
-        matcher=matcher,
-        objective=objective,
-        strategy=Gently(hinge(hardest=False), epochs=warm) if warm else Plain(),
-        epochs=epochs,
-        batch=batch,
-        groups=partial(groups, rate=rate, backbone=backbone_rate, decay=0.0),
-        schedule=partial(staircase, every=decay_every),
-        clip=clip,
-        select=select,
-        siblings=siblings,
-        augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if finetune else None,
-    )
+        hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
+        decoder: dict[str, Any] = {
+            "word_dim": self.caption_word_dim,
+            "dropout": self.caption_dropout,
+            "max_len": self.max_len,
+        }
+        write = partial(Captioner, self.dim, sizes.vocabulary, hidden=self.caption_hidden, **decoder)
+
+        def objective() -> Objective:
+            ranking = hinge(hardest=self.hardest)
+            return Described(ranking, write(), weight=self.caption_weight) if self.caption_weight else ranking
+
+        return Recipe(
+            matcher=matcher,
+            objective=objective,
+            strategy=Gently(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
+            epochs=self.epochs,
+            batch=self.batch,
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            schedule=partial(staircase, every=self.decay_every),
+            clip=self.clip,
+            select=self.select,
+            siblings=self.siblings,
+            augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
+        )
 
 
 def _check(sizes: Sizes, variant: str, max_len: int) -> None:
-    check_choices(variant=(variant, ("coco", "f30k")))
     if max_len < 2:
         raise BadInput(f"max_len={max_len}: a caption to write has 2 words at least")
     if sizes.image == "vector":
@@ -184,7 +192,7 @@ def _check(sizes: Sizes, variant: str, max_len: int) -> None:
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
 
 
-def read_vsrn(file: dict[str, Any]) -> Foreign:
+def read_vsrn(file: Checkpoint) -> Foreign:
     """`model` is [image, text], in AOQ's files [image, text, caption]; the caption branch is not part of a matcher."""
     image, text = file["model"][:2]
     options = file["opt"]
@@ -192,7 +200,7 @@ def read_vsrn(file: dict[str, Any]) -> Foreign:
         raise BadInput("trained with no_imgnorm, use_abs or an order measure: only cosine VSRN models can be read")
     blocks = sum(key.endswith(".theta.weight") for key in image)
     f30k = "bn.weight" in image or options.get("data_name") == "f30k_precomp"
-    named = {
+    named: dict[str, Value] = {
         "variant": "f30k" if f30k else "coco",
         "dim": image["fc.weight"].shape[0],
         "blocks": blocks,
@@ -228,7 +236,7 @@ def picture_weights(image: dict[str, Any], blocks: int) -> dict[str, Any]:
     return made | renamed(rest, names)
 
 
-SMALL = {
+SMALL: dict[str, Value] = {
     "dim": 256,
     "word_dim": 128,
     "caption_hidden": 128,
@@ -242,7 +250,7 @@ SMALL = {
 METHODS = [
     Method(
         "vsrn",
-        recipe,
+        VSRN,
         paper="Visual Semantic Reasoning for Image-Text Matching (ICCV 2019)",
         needs=("pairs", "regions"),
         small=SMALL,

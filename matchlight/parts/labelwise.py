@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +21,10 @@ from matchlight.core import (
     Batch,
     Embedding,
     Embeddings,
+    Group,
     Items,
     Matcher,
     Objective,
-    Phase,
     Similarity,
     Sizes,
 )
@@ -200,10 +199,10 @@ def encoders(sizes: Sizes, make: Callable[[int], nn.Module]) -> dict[str, nn.Mod
     return {side: make(width(sizes, side)) for side in (IMAGE, TEXT)}
 
 
-def one_rate(matcher: Matcher, objective: Objective, *, rate: float, decay: float = 0.0) -> list[dict[str, object]]:
+def one_rate(matcher: Matcher, objective: Objective, *, rate: float, decay: float = 0.0) -> list[Group]:
     """All parameters as one group."""
     params = [*matcher.parameters(), *objective.parameters()]
-    return [{"name": "all", "params": params, "lr": rate, "weight_decay": decay}]
+    return [Group(name="all", params=params, lr=rate, weight_decay=decay)]
 
 
 # ---- what objectives read ----
@@ -238,12 +237,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def length(x: Tensor) -> Tensor:
     """(N,) Euclidean lengths of rows, with a gradient of 0 instead of NaN at exactly 0."""
     return x.square().sum(-1).clamp(min=TINY).sqrt()
-
-
-def settled(run: Any, phase: Phase, batch: Batch) -> Batch:
-    """Before each step, unit centres: the hook of recipes whose head is `Centres`."""
-    run.networks[phase.network].matcher.head.settle()
-    return batch
 
 
 def check_shares(**given: float) -> None:

@@ -55,7 +55,7 @@ from matchlight.reproduce import (
 )
 from matchlight.reproduce import sharing as semantic_sharing
 from matchlight.reproduce.exhibits import Exhibit, Result
-from matchlight.training.recipes import nearest
+from matchlight.training.registry import nearest
 
 __all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce"]
 

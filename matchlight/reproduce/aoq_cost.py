@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchlight.core import BadInput, Batch, Objective, Phase
+from matchlight.core import BadInput, Batch, Objective
 from matchlight.devices import pick_device, pick_precision
 from matchlight.inputs.batches import collate, seeded
 from matchlight.inputs.prepare import prepare, view_of
@@ -23,9 +23,10 @@ from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Arguments, MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row
+from matchlight.training.contract import Phase
 from matchlight.training.mining import Candidates
 from matchlight.training.mining.filters import Grouped
-from matchlight.training.recipes import arguments, grounded, method
+from matchlight.training.registry import Chosen, find, settings_of
 from matchlight.training.trainer import Trainer
 
 BASES, QUICK_BASES = ("vsrn", "scan"), ("vse_infty",)
@@ -60,10 +61,10 @@ def second_round(
     base: str, pairs: Pairs, folder: str, *, settings: Arguments, where: torch.device, precision: str
 ) -> Trainer:
     """The second round's network, whose step without companions is the base's own."""
-    chosen = grounded(method("aoq"), {"base": base})
+    chosen = Chosen.of(find("aoq"), {"base": base})
     known = {name: value for name, value in settings.items() if name in {*chosen.defaults, "preset"}}
     count = len(pairs.rows("train"))
-    given, _ = arguments(chosen, {**known, "base": base, "first": 1}, pairs=count, device=where.type)
+    given, _ = settings_of(chosen.method, {**known, "base": base, "first": 1}, pairs=count, device=where.type)
     inputs = prepare(pairs, view_of(given, pooled=chosen.pooled, pairs=pairs), device=where)
     return Trainer(Path(folder), chosen.build(inputs.sizes, **given), inputs, device=where, precision=precision)
 

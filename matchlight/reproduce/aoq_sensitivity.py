@@ -12,14 +12,14 @@ import numpy as np
 
 from matchlight.devices import pick_device
 from matchlight.measuring.protocols import figure
-from matchlight.methods.aoq import SPARE
+from matchlight.methods.aoq import AOQ, SPARE
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
 from matchlight.runs.folder import Run
 from matchlight.runs.mining import mine_run
-from matchlight.training.recipes import arguments, grounded, method
+from matchlight.training.registry import Chosen, find, settings_of
 
 QUICK = {"epochs": 2}
 FINAL = (1.5, 0.3)  # beta, alpha: what the paper settles on
@@ -65,12 +65,14 @@ def _second(base: str, beta: float, alpha: float, lists: Path | None = None) -> 
 
 def mined(work: Work, base: str, first: Run) -> Path:
     """The folder of the first round's lists, as long as the second round asks for."""
-    chosen = grounded(method("aoq"), {"base": base})
     count, where = len(work.pairs.rows("train")), pick_device(work.device).type
-    given, _ = arguments(chosen, work.arguments(_second(base, *FINAL)), pairs=count, device=where)
-    folder = first.folder.parent / f"lists-{first.folder.name}-{given['h']}"
-    top = given["h"] * (1 if given["filter"] == "none" else SPARE)
-    mine_run(first, work.pairs, folder, top=top, coarse=given["coarse"])
+    asked = work.arguments(_second(base, *FINAL))
+    given, _ = settings_of(find("aoq"), asked, pairs=count, device=where)
+    second = Chosen.of(find("aoq"), given).typed(given)
+    assert isinstance(second, AOQ)
+    folder = first.folder.parent / f"lists-{first.folder.name}-{second.h}"
+    top = second.h * (1 if second.filter == "none" else SPARE)
+    mine_run(first, work.pairs, folder, top=top, coarse=second.coarse)
     return folder
 
 

@@ -25,7 +25,8 @@ from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Result, Work
 from matchlight.reproduce.numbers import Row
 from matchlight.runs.evaluation import products_in
-from matchlight.training.recipes import convert, nearest
+from matchlight.training.arguments import Value, converted
+from matchlight.training.registry import nearest
 
 TOP, SAMPLE, RUNS = 10, 50, 10
 SIZES = {"dim": 1024, "slots": 4}
@@ -127,7 +128,7 @@ def _sizes(work: Work) -> dict[str, int]:
         if name not in SIZES:
             raise BadInput(f"{work.name} trains nothing; it takes dim and slots, not {name!r}; {nearest(name, SIZES)}")
     usual = {**SIZES, "dim": 256} if work.quick else SIZES
-    sizes = {**usual, **{name: convert(name, value, int) for name, value in work.settings.items()}}
+    sizes = {**usual, **{name: _count(name, value) for name, value in work.settings.items()}}
     if min(sizes.values()) < 1:
         raise BadInput(f"{work.name}: dim and slots must be at least 1")
     return sizes
@@ -177,3 +178,9 @@ def _draw(rows: list[Row]) -> style.Figure:
     style.letter(axes[0])
     style.legend_below(figure, axes[0][0])
     return figure
+
+
+def _count(name: str, value: Value) -> int:
+    number = converted(name, value, int)
+    assert isinstance(number, int)
+    return number

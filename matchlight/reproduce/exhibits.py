@@ -27,7 +27,7 @@ from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, plain
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, check_needs, train
-from matchlight.training.recipes import Method, grounded, method, nearest
+from matchlight.training.registry import Chosen, find, nearest
 
 SHARED = ("seeds", "quick", "settings", "device")
 Paths = str | Path | Sequence[str | Path]  # one file or folder, or several
@@ -72,7 +72,7 @@ class Work:
         known = {"preset"}
         for one in setups:
             chosen = self._method(one)
-            check_needs(chosen, self.pairs)
+            check_needs(chosen.method, self.pairs)
             known |= set(chosen.defaults)
         for name in self.settings:
             if name not in known:
@@ -99,8 +99,8 @@ class Work:
         """A setup's settings that anything else goes before, then the user's."""
         return {**({"preset": "small", **one.quick} if self.quick else one.usual), **self.settings}
 
-    def _method(self, one: MethodSetup) -> Method:
-        return grounded(method(one.method), {**self._below(one), **one.arguments})
+    def _method(self, one: MethodSetup) -> Chosen:
+        return Chosen.of(find(one.method), {**self._below(one), **one.arguments})
 
     def arguments(self, one: MethodSetup) -> Arguments:
         """All arguments a setup is trained with: of what is asked of everybody, what its method takes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from matchlight import devices, files
 from matchlight.console import VERSION, say
-from matchlight.core import BadInput, Ensemble, Matcher, Recipe, Sizes
+from matchlight.core import BadInput, Ensemble, Matcher, Sizes
 from matchlight.data.fingerprints import fingerprint
 from matchlight.devices import pick_device
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
@@ -21,8 +20,10 @@ from matchlight.inputs.text import Vocabulary
 from matchlight.pairs import Pairs
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
+from matchlight.training.arguments import Value
+from matchlight.training.callbacks import EpochPrinter, ProgressBar, TensorBoard
 from matchlight.training.network import begin_with, objective_weights
-from matchlight.training.recipes import Method, arguments, grounded, method, spelled
+from matchlight.training.registry import Chosen, Method, built_on, choose, find, settings_of
 from matchlight.training.trainer import Trainer
 
 
@@ -48,7 +49,7 @@ class Run:
     @property
     def by_labels(self) -> bool:
         """Whether it was trained, and should be judged, by labels."""
-        recipe = method(self.info["name"]).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
+        recipe = find(self.info["name"]).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
         return recipe.protocol == "labels"
 
     @property
@@ -88,13 +89,14 @@ class Run:
 
 
 def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
-    chosen, sizes = method(info["name"]), Sizes(**info["sizes"])
+    chosen, sizes = find(info["name"]), Sizes(**info["sizes"])
     if "members" in info:  # an imported ensemble: each file with its own arguments
         matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
     elif info["preset"] == "imported":
         matcher = chosen.build(sizes, **info["arguments"]).matcher()
     else:
-        matcher = _blank(chosen.build(sizes, **info["arguments"]))
+        recipe = chosen.build(sizes, **info["arguments"])
+        matcher = recipe.strategy.assemble({name: recipe.build(name) for name in recipe.strategy.networks})
     weights = checkpoints.load_weights(folder / "model.safetensors")
     try:
         matcher.load_state_dict(weights)
@@ -102,20 +104,6 @@ def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
         why = str(problem).splitlines()[-1].strip()
         raise BadInput(f"{folder}/model.safetensors does not fit recipe.json: {why}") from None
     return matcher
-
-
-def _blank(recipe: Recipe) -> Matcher:
-    """The matcher a strategy hands over, with weights still to be loaded."""
-
-    class Built:
-        def __init__(self, name: str) -> None:
-            self.matcher = recipe.build(name)
-            self.judged = self.matcher
-
-    class Shell:
-        networks = {name: Built(name) for name in recipe.strategy.networks}
-
-    return recipe.strategy.result(Shell())
 
 
 def _describe(
@@ -211,9 +199,9 @@ def train(
     **overrides: Any,
 ) -> Run:
     """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
-    name, overrides = spelled(name, overrides)
-    overrides = above(method(name), overrides, start)
-    chosen = grounded(method(name), overrides)
+    chosen, overrides = choose(name, overrides)
+    overrides = on_run(chosen.method, overrides, start)
+    chosen = Chosen.of(chosen.method, overrides)
     where = devices.start_processes(pick_device(device))
     precision = devices.pick_precision(precision, where)
     if "train" not in pairs.split_names:
@@ -221,8 +209,8 @@ def train(
             f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
         )
     count = len(pairs.rows("train"))
-    given, taken = arguments(chosen, overrides, pairs=count, device=where.type, begun=start is not None)
-    check_needs(chosen, pairs)
+    given, taken = settings_of(chosen.method, overrides, pairs=count, device=where.type, from_run=start is not None)
+    check_needs(chosen.method, pairs)
     folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if devices.rank() == 0:
         _check_free(folder, resume=resume)
@@ -230,13 +218,13 @@ def train(
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
     recipe = chosen.build(inputs.sizes, **given)
     more = {"seed": seed, "precision": precision, "notes": recipe.notes, "start": _begun(start)}
-    info = _describe(chosen, taken, given, inputs, pairs, **more)
-    often: dict[str, Any] = {"save_minutes": save_minutes, "board": tensorboard}
-    trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, precision=precision, **often)
+    info = _describe(chosen.method, taken, given, inputs, pairs, **more)
+    callbacks = [ProgressBar(), EpochPrinter(), *([TensorBoard()] if tensorboard else [])]
+    options: dict[str, Any] = {"precision": precision, "save_minutes": save_minutes, "callbacks": callbacks}
+    trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, **options)
     if start is not None:
         _borrow(trainer, start)
-    if recipe.check is not None:
-        recipe.check(trainer)
+    recipe.strategy.check(trainer)
     with files.locked(folder, "training into it") if devices.rank() == 0 else nullcontext():
         if devices.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
             _check_free(folder, resume=resume)
@@ -244,7 +232,7 @@ def train(
             _keep_words(folder, inputs, pairs)
             _keep_seen(folder, pairs, start)
             passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
-            say(f"{name}: preset {taken}, {passes} on {where.type} in {precision}")
+            say(f"{chosen.name}: preset {taken}, {passes} on {where.type} in {precision}")
         devices.barrier()
         if resume:
             trainer.resume()
@@ -252,16 +240,18 @@ def train(
     return Run.load(folder, device=where.type)
 
 
-def above(chosen: Method, given: dict[str, Any], start: Run | None) -> dict[str, Any]:
-    """What a method that begins with another run's weights is built on: that run's method, and no other's."""
-    if start is None or chosen.over is None or isinstance(chosen.build, partial):
+def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[str, Value]:
+    """What a method that starts from another run's weights is built on: that run's method, and no other's."""
+    above = built_on(method)
+    if start is None or above is None or not above.open_base:
         return given
-    below = start.info["arguments"].get(method(start.method).over or "", start.method)
-    named = given.get(chosen.over, below)
-    if named != below:
-        what = f"--from {start.folder}: a run of {below}, and {chosen.over}={named} was asked for"
-        raise BadInput(f"{what}; leave {chosen.over} out, or name a run of {named}")
-    return {**given, chosen.over: below}
+    theirs = built_on(find(start.method))
+    base = start.method if theirs is None else start.info["arguments"].get(theirs.base_field, start.method)
+    named = given.get(above.base_field, base)
+    if named != base:
+        what = f"--from {start.folder}: a run of {base}, and {above.base_field}={named} was asked for"
+        raise BadInput(f"{what}; leave {above.base_field} out, or name a run of {named}")
+    return {**given, above.base_field: base}
 
 
 def check_needs(chosen: Method, pairs: Pairs) -> None:

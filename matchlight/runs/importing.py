@@ -14,7 +14,7 @@ from matchlight.inputs.text import Vocabulary
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
 from matchlight.training.foreign import read_checkpoint, read_vocabulary_words
-from matchlight.training.recipes import Foreign, Method, grounded, method
+from matchlight.training.registry import Chosen, Foreign, Method, find
 
 
 def _translated(path: Path, chosen: Method) -> list[Foreign]:
@@ -45,7 +45,7 @@ def _vocabulary(path: Path, wanted: int) -> Vocabulary:
 
 def _member(foreign: Foreign, chosen: Method, path: Path) -> tuple[Matcher, Sizes, dict[str, Any]]:
     sizes = Sizes(pairs=0, pictures=0, image=foreign.kind, **foreign.sizes)
-    named = {**grounded(chosen, foreign.arguments).defaults, **foreign.arguments}
+    named = {**Chosen.of(chosen, foreign.arguments).defaults, **foreign.arguments}
     matcher = _one(chosen.build(sizes, **named).matcher(), foreign, path)
     return matcher, sizes, named
 
@@ -64,7 +64,7 @@ def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
 
 def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
     """Read files into a run folder; several files, or several networks in one, make an ensemble."""
-    chosen, folder = method(name), Path(out)
+    chosen, folder = find(name), Path(out)
     if not files.is_free(folder):
         raise BadInput(f"{folder}: not empty; choose another -o")
     members = [_member(network, chosen, Path(file)) for file in sources for network in _translated(Path(file), chosen)]

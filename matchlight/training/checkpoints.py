@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from matchlight import files
 from matchlight.core import BadInput
 
+State = dict[str, Any]  # plain values, tensors, arrays, dicts and lists of these; who takes it back knows its types
+
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU that later steps cannot change and that shares memory with nothing."""
@@ -97,14 +99,14 @@ def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return tuple(items) if value["tuple"] else items
 
 
-def save_tree(path: Path, tree: dict[str, Any], *, by: Writer | None = None) -> None:
+def save_tree(path: Path, tree: State, *, by: Writer | None = None) -> None:
     """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically."""
     tensors: dict[str, torch.Tensor] = {}
     shape = json.dumps(_pack(tree, tensors))
     (by.do if by else _now)(lambda: _write(path, tensors or {"empty": torch.zeros(0)}, {"tree": shape}))
 
 
-def load_tree(path: Path) -> dict[str, Any]:
+def load_tree(path: Path) -> State:
     """What `save_tree` wrote."""
     try:
         with safe_open(str(path), framework="pt") as file:

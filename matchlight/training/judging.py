@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from matchlight.core import IMAGE, TEXT, Batch, Embeddings, Matcher
 from matchlight.inputs.batches import ahead, collate, plan, seeded
 from matchlight.parts.objectives import contrast, log_probabilities
+from matchlight.training.contract import TrainingRun
 from matchlight.training.network import score_batch, whole_batch
 
 Measure = Callable[[Tensor, dict[str, Embeddings], Batch], dict[str, Tensor]]
@@ -20,7 +20,7 @@ SALT = 4242
 
 
 @torch.no_grad()
-def scored(run: Any, matcher: Matcher, batch: Batch) -> tuple[Tensor, dict[str, Embeddings], Batch]:
+def scored(run: TrainingRun, matcher: Matcher, batch: Batch) -> tuple[Tensor, dict[str, Embeddings], Batch]:
     """The matrix of a batch, its embeddings and the batch of all processes; the matcher must be in eval mode."""
     with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
         embeddings, batch = whole_batch(matcher, batch)
@@ -29,7 +29,7 @@ def scored(run: Any, matcher: Matcher, batch: Batch) -> tuple[Tensor, dict[str, 
     return matrix, embeddings, batch
 
 
-def over_rows(run: Any, matcher: Matcher, measure: Measure, *, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
+def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
     """`measure` on every training row, in shuffled batches; by row of the whole table, NaN where it is no training row.
 
     `draw` names the shuffle: the same numbers give the same batches.
@@ -58,7 +58,7 @@ def _by_row(size: int, places: np.ndarray, values: Tensor) -> np.ndarray:
 class Strangers:
     """A fixed wrong caption and a fixed wrong picture for every row: what a mismatched pair scores, measured."""
 
-    def __init__(self, run: Any, matcher: Matcher):
+    def __init__(self, run: TrainingRun, matcher: Matcher):
         draw = seeded(run.seed, SALT)
         rows = draw.choice(run.rows, min(POOL, len(run.rows)), replace=False)
         owner = run.pairs.picture[rows].astype(np.int64)
@@ -96,7 +96,9 @@ def steps_to_another(owner: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def fits(run: Any, matcher: Matcher, *, draw: tuple[int, ...], temperature: float = 0.05) -> dict[str, np.ndarray]:
+def fits(
+    run: TrainingRun, matcher: Matcher, *, draw: tuple[int, ...], temperature: float = 0.05
+) -> dict[str, np.ndarray]:
     """Per row: `loss` (-log probability of the pair in its batch) and `null`, that of its manufactured mismatch."""
     strangers = Strangers(run, matcher)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight import devices
-from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Items, Matcher, Objective, Recipe, Scores
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Group, Items, Matcher, Objective, Rates, Scores
 from matchlight.scoring.all_pairs import trim
 from matchlight.training import checkpoints
 from matchlight.training.optimisers import AdamP
@@ -28,28 +29,45 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 UNFUSED = ("rmsprop", "adamp")  # torch has no fused kernels for these
 
 
-class Network:
-    """Built fresh from a recipe under a seed; two co-taught networks are two of these."""
+@dataclass(kw_only=True)
+class NetworkPlan:
+    """How a network is built and stepped; matcher and objective are functions, so that each gets fresh weights."""
 
-    def __init__(self, recipe: Recipe, *, seed: int, device: torch.device, name: str = "A"):
+    matcher: Callable[[], Matcher]
+    objective: Callable[[], Objective]
+    groups: Callable[[Matcher, Objective], list[Group]]
+    optimiser: str = "adam"  # a name in OPTIMISERS
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip: float = 2.0  # 0 = no clipping
+    ema: float = 0.0  # decay of the averaged copy of the weights; 0 = none
+    matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
+
+    def build(self, network: str) -> Matcher:
+        """A fresh matcher for the network of that name."""
+        return self.matchers.get(network, self.matcher)()
+
+
+class Network:
+    """Built fresh from a plan under a seed; two co-taught networks are two of these."""
+
+    def __init__(self, plan: NetworkPlan, *, seed: int, device: torch.device, name: str = "A"):
         torch.manual_seed(seed)
-        self.recipe = recipe
+        self.plan = plan
         self.device = device
-        self.matcher: Matcher = recipe.build(name).to(device)
-        self.objective: Objective = recipe.objective().to(device)
-        self.optimiser = self._optimiser(recipe.groups(self.matcher, self.objective))
-        self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if recipe.ema else None
+        self.matcher: Matcher = plan.build(name).to(device)
+        self.objective: Objective = plan.objective().to(device)
+        self.optimiser = self._optimiser(plan.groups(self.matcher, self.objective))
+        self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if plan.ema else None
         self.steps = 0
 
-    def _optimiser(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        for group in groups:
-            group["base"] = group["lr"]
-        options: dict[str, Any] = {"betas": self.recipe.betas} if "adam" in self.recipe.optimiser else {}
-        if self.device.type == "cuda" and self.recipe.optimiser not in UNFUSED:
+    def _optimiser(self, groups: list[Group]) -> torch.optim.Optimizer:
+        with_base = [{**group, "base": group["lr"]} for group in groups]
+        options: dict[str, Any] = {"betas": self.plan.betas} if "adam" in self.plan.optimiser else {}
+        if self.device.type == "cuda" and self.plan.optimiser not in UNFUSED:
             options["fused"] = True
-        return OPTIMISERS[self.recipe.optimiser](groups, lr=groups[0]["lr"], **options)
+        return OPTIMISERS[self.plan.optimiser](with_base, lr=groups[0]["lr"], **options)
 
-    def set_rates(self, factor: dict[str, float] | float) -> None:
+    def set_rates(self, factor: Rates) -> None:
         """Scale every group's rate; a factor of 0 freezes the group, so that its gradients are not even computed."""
         for group in self.optimiser.param_groups:
             scale = factor.get(group["name"], 1.0) if isinstance(factor, dict) else factor
@@ -70,8 +88,8 @@ class Network:
         (loss / devices.world()).backward()
         parameters = self.parameters()
         devices.share_gradients(parameters)
-        if self.recipe.clip:
-            nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], self.recipe.clip)
+        if self.plan.clip:
+            nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], self.plan.clip)
         self.optimiser.step()
         self.steps += 1
         self._follow()
@@ -80,7 +98,7 @@ class Network:
     def _follow(self) -> None:
         if self.average is None:
             return
-        decay = min(self.recipe.ema, (1 + self.steps) / (10 + self.steps))  # early averages forget the random start
+        decay = min(self.plan.ema, (1 + self.steps) / (10 + self.steps))  # early averages forget the random start
         for slow, fast in zip(self.average.state_dict().values(), self.matcher.state_dict().values(), strict=True):
             if slow.dtype.is_floating_point:
                 slow.lerp_(fast, 1 - decay)
@@ -88,11 +106,11 @@ class Network:
                 slow.copy_(fast)
 
     @property
-    def judged(self) -> Matcher:
+    def evaluated(self) -> Matcher:
         """What is evaluated: the averaged copy where there is one."""
         return self.matcher if self.average is None else self.average
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> checkpoints.State:
         """All that a resumed run needs."""
         average = None if self.average is None else self.average.state_dict()
         return {
@@ -103,7 +121,7 @@ class Network:
             "steps": self.steps,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: checkpoints.State) -> None:
         """Take it back, exactly."""
         self.matcher.load_state_dict(state["matcher"])
         self.objective.load_state_dict(state["objective"])

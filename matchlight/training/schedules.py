@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from matchlight.core import Matcher, Objective
+from matchlight.core import Group, Matcher, Objective, Rates, Schedule
 
 
-def groups(
-    matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float
-) -> list[dict[str, Any]]:
+def groups(matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float) -> list[Group]:
     """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
     slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
     rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
-    heads = {"name": "heads", "params": rest, "lr": rate, "weight_decay": decay}
-    return [heads] + (
-        [{"name": "backbone", "params": slow, "lr": rate * backbone, "weight_decay": decay}] if slow else []
-    )
+    heads = Group(name="heads", params=rest, lr=rate, weight_decay=decay)
+    return [heads] + ([Group(name="backbone", params=slow, lr=rate * backbone, weight_decay=decay)] if slow else [])
 
 
 def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:
@@ -48,7 +43,8 @@ def cosine(epoch: int, step: int, steps: int, *, epochs: int) -> float:
     return (1 + math.cos(math.pi * max(0, epoch - 1) / max(1, epochs))) / 2
 
 
-def released(epoch: int, step: int, steps: int, *, rates: Any, frozen: int) -> dict[str, float]:
+def released(epoch: int, step: int, steps: int, *, rates: Schedule, frozen: int) -> Rates:
     """The backbone waits `frozen` epochs until the heads know what to ask of it."""
     factor = rates(epoch, step, steps)
+    assert isinstance(factor, float)
     return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}

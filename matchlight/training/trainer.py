@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from matchlight import devices, files
-from matchlight.console import progress, say
-from matchlight.core import BadInput, Batch, Matcher, Phase, Recipe
+from matchlight.core import BadInput, Batch, Matcher
 from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
@@ -24,14 +23,17 @@ from matchlight.parts.objectives import evidence
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both, predicted
 from matchlight.training import checkpoints
+from matchlight.training.callbacks import Callback, EpochLine
+from matchlight.training.contract import Best, Phase, Recipe
 from matchlight.training.network import OBJECTIVE, Network, objectives_of, score_batch, whole_batch
 
+Report = Mapping[str, object]  # what a protocol measured
 MOST_VALIDATION = 1000  # pictures: enough to choose by, cheap enough to do every epoch
 HELD_OUT = 0.04  # share of the training pictures that select="noisy" keeps aside
 
 
 class Trainer:
-    """Trains one recipe on one table into one folder. Strategies and hooks see it as `run`."""
+    """Trains one recipe on one table into one folder. Strategies and callbacks see it as a `TrainingRun`."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Trainer:
         device: torch.device | str = "cpu",
         precision: str = "fp32",
         save_minutes: float = 2.0,
-        board: bool = False,
+        callbacks: Sequence[Callback] = (),
     ):
         self.folder, self.recipe, self.inputs = folder, recipe, inputs
         self.table, self.pairs = inputs.table, inputs.table.pairs
@@ -61,13 +63,12 @@ class Trainer:
         self.losses: list[torch.Tensor] = []
         self.seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # (rows, evidence) of the epoch under way
         self.history: list[np.ndarray] = []  # evidence of the epochs done
-        self.log: list[dict[str, Any]] = []
-        self.best: dict[str, Any] = {"value": float("-inf"), "epoch": -1, "report": None}
+        self.log: list[EpochLine] = []
+        self.best = Best()
         self.waited = 0
         self.saved_at, self.save_cost = time.monotonic(), 0.0  # small models are saved often, large ones seldom
         self.writer = checkpoints.Writer()
-        self.board_of = _board() if board and self.chief else None
-        self.board: Any = None
+        self.callbacks = callbacks
 
     @property
     def chief(self) -> bool:
@@ -93,16 +94,15 @@ class Trainer:
 
     def fit(self) -> None:
         """All epochs that are left, then what a run leaves behind."""
-        if self.board_of is not None:
-            self.board = self.board_of(str(self.folder / "tensorboard"))
         try:
-            with progress() as self.bar:
-                self.task = self.bar.add_task("training", total=self.recipe.epochs, completed=self.epoch, note="")
-                while self.epoch < self.recipe.epochs and not self._patience_spent():
-                    self._epoch()
-            if self.recipe.finish:
-                self.recipe.finish(self)
+            for callback in self.callbacks:
+                callback.begin(self)
+            while self.epoch < self.recipe.epochs and not self._patience_spent():
+                self._epoch()
+            self.recipe.strategy.finish(self)
         finally:
+            for callback in self.callbacks:
+                callback.end(self)
             self.writer.flush()  # also after Ctrl-C: what was saved is on the disk
         self._leave()
 
@@ -134,7 +134,9 @@ class Trainer:
             self._step(network, phase, batch, len(batches))
             self.step += 1
             self.total_steps += 1
-            self.bar.update(self.task, completed=self.epoch + (self.phase + self.step / len(batches)) / self.phases)
+            done = self.epoch + (self.phase + self.step / len(batches)) / self.phases
+            for callback in self.callbacks:
+                callback.step(self, done)
             if time.monotonic() - self.saved_at > min(60 * self.save_minutes, max(1.0, 100 * self.save_cost)):
                 self.save()
 
@@ -146,9 +148,8 @@ class Trainer:
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
         torch.manual_seed(self._draw(devices.rank()))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
-        if self.recipe.before_step:  # sees the items as they are, before anything is dropped or cropped
-            batch = self.recipe.before_step(self, phase, batch)
-            network.matcher.train()
+        batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
+        network.matcher.train()
         batch = self._augmented(batch)
         objective = phase.objective or network.objective
         objective.train()
@@ -177,18 +178,18 @@ class Trainer:
             raise self._diverged(f"a loss of {loss}")
         self._remember_evidence()
         report = self._validate() if self._validates() else None
-        line: dict[str, Any] = {"epoch": self.epoch, "phase": phase, "loss": loss, "seconds": round(seconds, 3)}
-        line["val"] = report
+        line = EpochLine(epoch=self.epoch, phase=phase, loss=loss, seconds=round(seconds, 3), val=report)
         if self.resumed_from is not None:
             line["resumed_from_step"] = self.resumed_from
             self.resumed_from = None
         self.log.append(line)
-        self._show(line)
         self.losses, self.seen = [], []
         self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
         self.save()
         if self.chief:
             self._write_log()
+        for callback in self.callbacks:
+            callback.epoch(self, line, self._value(report))
 
     def _validates(self) -> bool:
         last = self.epoch + 1 == self.recipe.epochs
@@ -208,13 +209,13 @@ class Trainer:
         """The model as the strategy would hand it over now."""
         return self.recipe.strategy.result(self)
 
-    def _validate(self) -> dict[str, Any] | None:
+    def _validate(self) -> Report | None:
         """Judge the model on held rows; keep it if it is the best so far (or if the last one is wanted)."""
         matcher = self.result()
         report = devices.broadcast(self._measure(matcher) if self.chief and len(self.held) else None)
         value = self._value(report)
-        if self.recipe.select == "last" or report is None or value > self.best["value"]:
-            self.best = {"value": value, "epoch": self.epoch, "report": report}
+        if self.recipe.select == "last" or report is None or value > self.best.value:
+            self.best = Best(value, self.epoch, report)
             self.waited = 0
             if self.chief:
                 checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict(), by=self.writer)
@@ -224,7 +225,7 @@ class Trainer:
             self.waited += 1
         return report
 
-    def _measure(self, matcher: Matcher) -> dict[str, Any]:
+    def _measure(self, matcher: Matcher) -> Report:
         pictures = np.unique(self.pairs.picture[self.held])
         images, texts = encode_both(matcher.eval(), self.table, pictures, self.held)
         scores = score_all(matcher, images, texts)
@@ -238,23 +239,13 @@ class Trainer:
         kept = f"{self.folder} keeps the last good state"
         return BadInput(f"epoch {self.epoch + 1} ended in {how}; a smaller rate= usually helps. {kept}")
 
-    def _value(self, report: dict[str, Any] | None) -> float:
+    def _value(self, report: Report | None) -> float:
         if report is None:
             return float("-inf")
-        return float(report["rsum"] if self.recipe.protocol == "recall" else report["map"]["mean"])
-
-    def _show(self, line: dict[str, Any]) -> None:
-        if not self.chief:
-            return
-        value = self._value(line["val"])
-        judged = (
-            "" if line["val"] is None else f"  val {'rsum' if self.recipe.protocol == 'recall' else 'map'} {value:.4g}"
-        )
-        say(f"epoch {line['epoch'] + 1}/{self.recipe.epochs}  loss {line['loss']:.4g}{judged}  {line['seconds']:.1f} s")
-        if self.board is not None:
-            self.board.add_scalar("loss", line["loss"], line["epoch"])
-            if line["val"] is not None:
-                self.board.add_scalar("val", value, line["epoch"])
+        value = report["rsum"] if self.recipe.protocol == "recall" else report["map"]
+        number = value["mean"] if isinstance(value, dict) else value
+        assert isinstance(number, int | float)
+        return float(number)
 
     # ---- stopping and going on ----
 
@@ -282,7 +273,7 @@ class Trainer:
                 "seen": self._evidence_so_far(),
                 "history": list(self.history),
                 "log": self.log,
-                "best": self.best,
+                "best": vars(self.best),
                 "waited": self.waited,
             },
             by=self.writer,
@@ -311,7 +302,7 @@ class Trainer:
         self.losses = [] if state["losses"] is None else list(state["losses"].to(self.device))
         self.seen = [] if state["seen"] is None else [tuple(part.to(self.device) for part in state["seen"])]
         self.history, self.log = list(state["history"]), list(state["log"])
-        self.best, self.waited = state["best"], state["waited"]
+        self.best, self.waited = Best(**state["best"]), state["waited"]
         self.resumed_from = self.total_steps
         return True
 
@@ -321,16 +312,6 @@ class Trainer:
             if self.resumed_from is not None and self.log:  # killed after the last epoch: nothing was left to log
                 self.log[-1]["resumed_from_step"] = self.resumed_from
             self._write_log()
-            chosen = {"epoch": self.best["epoch"], "select": self.recipe.select, "val": self.best["report"]}
+            chosen = {"epoch": self.best.epoch, "select": self.recipe.select, "val": self.best.report}
             files.write_json(self.folder / "metrics.json", chosen)
-        if self.board is not None:
-            self.board.close()
         devices.barrier()
-
-
-def _board() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
-    return SummaryWriter

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Scores, Similarity, Sizes
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES, aoq, bfan
+from matchlight.methods import aoq, bfan
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets, counts
 from matchlight.parts.objectives import Hinge, Probable
@@ -30,7 +30,7 @@ from matchlight.runs.folder import Run, train
 from matchlight.runs.mining import mine_run
 from matchlight.training.mining import Candidates
 from matchlight.training.network import Network, objective_weights, score_batch, whole_batch
-from matchlight.training.recipes import arguments, grounded
+from matchlight.training.registry import Chosen, methods, settings_of
 from matchlight.training.trainer import Trainer
 from tests.fixtures import imported
 from tests.methods.test_scan import released
@@ -123,8 +123,8 @@ def test_files_are_told_apart_by_their_layers_and_keep_the_losses_settings(file:
     options = {"marginonline": 0.25, "marginoffline": 0.05, "alpha": 0.2, "beta": 2.0, "offcandisize": 200.0}
     foreign = aoq.read({**file, "opt": {**file["opt"], **options}})
     assert foreign.arguments["base"] == base and foreign.arguments["margin"] == 0.25 and foreign.arguments["h"] == 200
-    named = {**grounded(RECIPES["aoq"], foreign.arguments).defaults, **foreign.arguments}
-    recipe = aoq.recipe(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes), **named)
+    named = {**Chosen.of(methods()["aoq"], foreign.arguments).defaults, **foreign.arguments}
+    recipe = methods()["aoq"].build(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes), **named)
     assert not recipe.matcher().load_state_dict(foreign.weights, strict=False).unexpected_keys
     objective = recipe.objective()
     ranking = objective.ranking if isinstance(objective, Described) else objective
@@ -320,7 +320,7 @@ def test_triplets_draw_two_links_only() -> None:
 
 
 def quick(folder: Path, base: str = "vsrn", **more: object) -> Run:
-    known = grounded(RECIPES["aoq"], {"base": base}).defaults
+    known = Chosen.of(methods()["aoq"], {"base": base}).defaults
     options = {key: more.pop(key) for key in ("seed", "resume", "save_minutes", "start") if key in more}
     named = {**tiny_settings(known), "base": base, **more}
     return train("aoq", tiny_pairs(), folder, device="cpu", preset="small", **options, **named)
@@ -376,7 +376,7 @@ def test_a_run_that_is_given_is_the_first_round_and_its_weights_the_start(tmp_pa
 
 
 def test_what_a_loss_learnt_is_taken_along_into_the_second_round(tmp_path: Path) -> None:
-    named = tiny_settings(RECIPES["vsrn"].defaults) | {"epochs": 1, "rate": 1e-9, "device": "cpu", "preset": "small"}
+    named = tiny_settings(methods()["vsrn"].defaults) | {"epochs": 1, "rate": 1e-9, "device": "cpu", "preset": "small"}
     source = train("vsrn", tiny_pairs(), tmp_path / "first", **named)
     learnt = objective_weights(source.folder)["A"]
     assert any(key.startswith("captioner") for key in learnt)
@@ -397,12 +397,12 @@ def test_a_second_round_is_built_on_the_method_of_the_run_it_goes_on_from(tmp_pa
 
 def test_the_second_round_can_have_a_rate_of_its_own_and_falls_after_ten_epochs() -> None:
     sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9)
-    built = aoq.recipe(sizes, base="vsrn", epochs=20, second_rate=1e-5)
+    built = methods()["aoq"].build(sizes, base="vsrn", epochs=20, second_rate=1e-5)
     rates = [built.schedule(epoch, 0, 1) * 1e-5 for epoch in (14, 15, 30, 39, 40)]
     assert rates == pytest.approx([2e-4, 2e-5, 1e-5, 1e-5, 1e-6])  # the first round has the base's own
     assert built.groups(built.matcher(), built.objective())[0]["lr"] == 1e-5
     with pytest.raises(BadInput, match="second_decay_every=5: vse_infty has no decay_every"):
-        aoq.recipe(sizes, base="vse_infty", epochs=20, second_decay_every=5)
+        methods()["aoq"].build(sizes, base="vse_infty", epochs=20, second_decay_every=5)
 
 
 @pytest.mark.parametrize("base", ["vse_infty", "sgraf"])
@@ -449,8 +449,10 @@ def test_a_loss_without_terms_to_weigh_is_told_before_anything_begins(tmp_path: 
 def test_companions_leave_a_batchs_own_matrix_and_captions_alone(base: str) -> None:
     pairs = tiny_pairs()
     inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
-    named = grounded(RECIPES["aoq"], {"base": base}).defaults | {"base": base}
-    network = Network(aoq.recipe(inputs.sizes, **named | tiny_settings(named)), seed=0, device=torch.device("cpu"))
+    named = Chosen.of(methods()["aoq"], {"base": base}).defaults | {"base": base}
+    network = Network(
+        methods()["aoq"].build(inputs.sizes, **named | tiny_settings(named)), seed=0, device=torch.device("cpu")
+    )
     network.matcher.eval()
     network.objective.eval()
     draw = Draw(naive.every_other(pairs, np.arange(24)), pairs.picture, 20)
@@ -525,8 +527,8 @@ def test_the_model_kept_is_one_of_the_second_round(tmp_path: Path) -> None:
 )
 def test_a_slip_is_told_before_anything_begins(given: dict[str, str], hint: str) -> None:
     with pytest.raises(BadInput, match=hint):
-        named, _ = arguments(RECIPES["aoq"], given, pairs=100, device="cpu")
-        aoq.recipe(Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9), **named)
+        named, _ = settings_of(methods()["aoq"], given, pairs=100, device="cpu")
+        methods()["aoq"].build(Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9), **named)
 
 
 @pytest.mark.parametrize("kind", ["captions", "relevance"])
@@ -535,7 +537,7 @@ def test_lists_are_filtered_where_it_is_asked_for(kind: str, tmp_path: Path) -> 
     fits = pairs.picture[:, None] == np.arange(len(pairs.names))[None]
     fits[:, 3] = True  # everything fits picture 3
     pairs = replace(pairs, relevance=csr_matrix(fits))
-    settings = tiny_settings(RECIPES["scan"].defaults) | {"epochs": 1, "first": 1, "base": "scan", "warm": 0}
+    settings = tiny_settings(methods()["scan"].defaults) | {"epochs": 1, "first": 1, "base": "scan", "warm": 0}
     train("aoq", pairs, tmp_path / "run", device="cpu", preset="small", filter=kind, alike=0.5, h=8, **settings)
     texts, images = (np.load(tmp_path / "run" / "candidates" / f"{way}.npy") for way in ("i2t", "t2i"))
     assert texts.shape[1] == 16  # twice as many are mined, since some go

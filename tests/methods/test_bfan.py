@@ -141,11 +141,13 @@ def test_files_of_aoq_are_read_by_the_same_layout(options: dict[str, object], fo
     file = released()
     file["opt"] = options
     foreign = bfan.read(file)
-    matcher = bfan.recipe(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes), **foreign.arguments).matcher()
+    matcher = (
+        bfan.BFAN(**foreign.arguments).recipe(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes)).matcher()
+    )
     matcher.load_state_dict(foreign.weights)
     assert matcher.similarity.focal == focal and matcher.similarity.temperature == 20.0
 
 
 def test_a_focus_that_is_no_choice_is_refused() -> None:
     with pytest.raises(BadInput, match="focal=all: equal or prob"):
-        bfan.recipe(Sizes(pairs=1, pictures=1, image="regions", image_dim=2), focal="all")
+        bfan.BFAN(focal="all").recipe(Sizes(pairs=1, pictures=1, image="regions", image_dim=2))

@@ -16,10 +16,10 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scor
 from matchlight.inputs.batches import collate, plan_pictures
 from matchlight.inputs.prepare import View, prepare, view_of
 from matchlight.measuring.metrics import circular_variance
-from matchlight.methods import RECIPES, dive
+from matchlight.methods import dive
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet
-from matchlight.methods.slots import SetPrediction, place_codes
+from matchlight.methods.slots import SetPrediction, Slots, place_codes
 from matchlight.parts.layers import pooling_by
 from matchlight.parts.objectives import Probable
 from matchlight.parts.sets import set_similarity
@@ -29,6 +29,7 @@ from matchlight.runs.importing import import_checkpoints
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode, encode_both
 from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.registry import methods
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import dive as naive
 from tests.tiny import tiny_pairs, tiny_settings
@@ -146,7 +147,7 @@ def test_every_part_of_the_loss_is_the_authors(alpha: int, parity: Path) -> None
 
 def module(**more: Any) -> SetPrediction:
     torch.manual_seed(0)
-    return SetPrediction(8, 6, **{"count": 3, "head_dim": 4, "dropout": 0.0, **more}).eval()
+    return SetPrediction(8, 6, Slots(**{"count": 3, "head_dim": 4, "dropout": 0.0, **more})).eval()
 
 
 @torch.no_grad()
@@ -228,7 +229,7 @@ def test_places_go_once_around_from_first_word_to_last() -> None:
 def ready(**more: Any) -> tuple[Any, Any]:
     inputs = prepare(tiny_pairs(), View("given"), device=CPU)
     torch.manual_seed(0)
-    return inputs, dive.recipe(inputs.sizes, **{**TINY, **more}).matcher().eval()
+    return inputs, dive.DivE(**{**TINY, **more}).recipe(inputs.sizes).matcher().eval()
 
 
 @pytest.mark.parametrize(
@@ -256,9 +257,9 @@ def ready(**more: Any) -> tuple[Any, Any]:
 )
 def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, Any]) -> None:
     inputs = prepare(tiny_pairs(), View("given"), device=CPU)
-    network = Network(dive.recipe(inputs.sizes, **{**TINY, "drop_words": 0.0, **change}), seed=0, device=CPU)
+    network = Network(dive.DivE(**{**TINY, "drop_words": 0.0, **change}).recipe(inputs.sizes), seed=0, device=CPU)
     network.matcher.train()
-    network.set_rates(network.recipe.schedule(0, 0, 10))
+    network.set_rates(network.plan.schedule(0, 0, 10))
     embeddings, batch = whole_batch(network.matcher, collate(inputs.table, np.arange(24)))
     scores = score_batch(network.matcher, embeddings, batch, matrix=True)
     network.step(network.objective.total(network.objective(scores, embeddings, batch)))
@@ -270,7 +271,7 @@ def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, A
 @pytest.mark.parametrize("pooling", ["paper", "gpo", "top"])
 def test_a_set_is_the_same_alone_and_in_company(pooling: str) -> None:
     inputs = prepare(tiny_pairs(), View("given"), device=CPU)
-    matcher = dive.recipe(inputs.sizes, **TINY, pooling=pooling).matcher().eval()
+    matcher = dive.DivE(**TINY, pooling=pooling).recipe(inputs.sizes).matcher().eval()
     for side in (IMAGE, TEXT):
         items = inputs.table.items(side, np.arange(6))
         together = matcher.embed(side, items).vectors
@@ -289,14 +290,14 @@ def test_the_whole_of_the_best_values_is_their_mean_place_by_place() -> None:
 
 
 def test_rates_differ_by_part_as_in_the_paper() -> None:
-    built = dive.recipe(SIZES, **TINY)
+    built = dive.DivE(**TINY).recipe(SIZES)
     matcher = built.matcher()
     rates = {id(p): group["lr"] for group in built.groups(matcher, built.objective()) for p in group["params"]}
     named = {name: rates[id(p)] for name, p in matcher.named_parameters()}  # every parameter is in a group
     assert named["encoders.text.embed.weight"] == named["encoders.text.ahead.weight_ih_l0"] == pytest.approx(1e-3)
     assert named["encoders.image.fc.weight"] == named["encoders.text.slots.start.latents"] == pytest.approx(1e-4)
     assert built.schedule(40, 0, 7)["slots"] == pytest.approx(0.5)
-    stairs = dive.recipe(SIZES, **TINY, schedule="staircase").schedule
+    stairs = dive.DivE(**TINY, schedule="staircase").recipe(SIZES).schedule
     assert [stairs(e, 0, 1)["heads"] for e in (9, 10, 20)] == pytest.approx([1, 0.1, 0.01])
     assert dive.own_factors(49, 0, 1, rates=lambda *_: 1.0, frozen=50)["backbone"] == 0
 
@@ -350,7 +351,7 @@ def test_triplets_count_only_other_pictures_on_a_hand_worked_case() -> None:
 
 
 def test_robust_losses_keep_the_terms_of_the_sets() -> None:
-    built = dive.recipe(SIZES, **TINY, loss="rclog").objective()
+    built = dive.DivE(**TINY, loss="rclog").recipe(SIZES).objective()
     assert isinstance(built, SetLoss) and isinstance(built.ranking, Probable) and built.reduction == "mean"
 
 
@@ -362,7 +363,7 @@ def test_an_official_model_is_read_in_the_authors_batches() -> None:
 
 @torch.no_grad()
 def test_pictures_of_one_vector_can_be_read() -> None:
-    matcher = dive.recipe(SIZES, **TINY).matcher().eval()
+    matcher = dive.DivE(**TINY).recipe(SIZES).matcher().eval()
     assert matcher.embed(IMAGE, Items(torch.randn(3, 6), None, torch.arange(3))).vectors.shape == (3, 4, 8)
 
 
@@ -379,7 +380,7 @@ def test_sets_are_spread_as_circular_variance_measures() -> None:
 def test_a_report_tells_how_spread_sets_are_and_nothing_where_there_are_none(tmp_path: Path) -> None:
     pairs = tiny_pairs()
     sets, whole = (
-        train(name, pairs, tmp_path / name, device="cpu", preset="small", **tiny_settings(RECIPES[name].defaults))
+        train(name, pairs, tmp_path / name, device="cpu", preset="small", **tiny_settings(methods()[name].defaults))
         for name in ("dive", "scan")
     )
     found = evaluate(sets, pairs)["spread"]
@@ -404,7 +405,7 @@ def test_a_report_tells_how_spread_sets_are_and_nothing_where_there_are_none(tmp
 )
 def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(BadInput):
-        dive.recipe(SIZES, **wrong)
+        dive.DivE(**wrong).recipe(SIZES)
 
 
 # ---- word pieces and pixels ------------------------------------------------------------------------------------------
@@ -420,7 +421,7 @@ def test_a_sentence_encoder_can_read_the_captions() -> None:
     view = view_of({"sentences": "minilm"}, pooled=False, pairs=tiny_pairs())
     inputs = prepare(tiny_pairs(), view, device=CPU)
     assert inputs.vocabulary is None and inputs.table.captions is not None
-    network = Network(dive.recipe(inputs.sizes, **TINY, sentences="minilm"), seed=0, device=CPU)
+    network = Network(dive.DivE(**TINY, sentences="minilm").recipe(inputs.sizes), seed=0, device=CPU)
     network.matcher.train()
     embeddings, batch = whole_batch(network.matcher, collate(inputs.table, np.arange(8)))
     scores = score_batch(network.matcher, embeddings, batch, matrix=True)

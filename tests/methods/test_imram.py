@@ -171,7 +171,9 @@ def flat(**options: object) -> dict[str, object]:
 )
 def test_a_released_file_loads_with_the_memory_units_its_mode_uses(options: dict[str, object], units: set[str]) -> None:
     foreign = imram.read(flat(**options))
-    matcher = imram.recipe(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes), **foreign.arguments).matcher()
+    matcher = (
+        imram.IMRAM(**foreign.arguments).recipe(Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes)).matcher()
+    )
     matcher.load_state_dict(foreign.weights)
     assert set(matcher.similarity.memory) == units
     assert matcher.similarity.renormalise is not bool(options.get("no_IMRAM_norm"))
@@ -181,4 +183,4 @@ def test_a_released_file_loads_with_the_memory_units_its_mode_uses(options: dict
 @pytest.mark.parametrize("wrong", [{"mode": "both"}, {"steps": 0}])
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
-        imram.recipe(SIZES, **wrong)
+        imram.IMRAM(**wrong).recipe(SIZES)

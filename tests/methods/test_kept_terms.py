@@ -14,7 +14,6 @@ from torch.testing import assert_close
 from matchlight.core import BadInput, Objective, Terms
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES, aoq
 from matchlight.methods.ncr import SoftMargin
 from matchlight.methods.pvse import Polysemy
 from matchlight.methods.quintuplets import Draw
@@ -22,7 +21,7 @@ from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.parts.objectives import Hinge
 from matchlight.runs.folder import Run, train
 from matchlight.training.network import Network, score_batch, whole_batch
-from matchlight.training.recipes import grounded, spelled
+from matchlight.training.registry import Chosen, choose, methods
 from tests.reference import aoq as naive
 from tests.tiny import tiny_pairs, tiny_settings
 
@@ -34,8 +33,9 @@ CPU = torch.device("cpu")
 
 def quick(folder: Path, name: str, base: str, **more: Any) -> Run:
     """Two tiny epochs of a strategy over a base."""
-    chosen = grounded(RECIPES[name], {RECIPES[name].over: base})
-    given = {**tiny_settings(chosen.defaults), str(chosen.over): base, **more}
+    field = methods()[name].arguments.base_field
+    chosen = Chosen.of(methods()[name], {field: base})
+    given = {**tiny_settings(chosen.defaults), field: base, **more}
     return train(name, tiny_pairs(), folder, device="cpu", preset="small", **given)
 
 
@@ -84,8 +84,8 @@ def test_the_terms_have_a_say_in_what_is_learnt(name: str, tmp_path: Path) -> No
 def test_another_ranking_loss_stands_beside_the_terms_in_the_same_proportion() -> None:
     pairs = tiny_pairs()
     inputs = prepare(pairs, View("given"), device=CPU)
-    named = RECIPES["dive"].defaults | tiny_settings(RECIPES["dive"].defaults)
-    matcher = RECIPES["dive"].build(inputs.sizes, **named).matcher().eval()
+    named = methods()["dive"].defaults | tiny_settings(methods()["dive"].defaults)
+    matcher = methods()["dive"].build(inputs.sizes, **named).matcher().eval()
     embeddings, batch = whole_batch(matcher, collate(inputs.table, np.arange(8)))
     scores = score_batch(matcher, embeddings, batch, matrix=True)
     hinge = Hinge()  # a sum by itself
@@ -108,8 +108,8 @@ def test_what_only_ranks_is_replaced_whole() -> None:
 def test_companions_take_no_part_in_the_terms_of_the_sets(base: str) -> None:
     pairs = tiny_pairs()
     inputs = prepare(pairs, View("given"), device=CPU)
-    named = grounded(RECIPES["aoq"], {"base": base}).defaults | {"base": base}
-    network = Network(aoq.recipe(inputs.sizes, **named | tiny_settings(named)), seed=0, device=CPU)
+    named = Chosen.of(methods()["aoq"], {"base": base}).defaults | {"base": base}
+    network = Network(methods()["aoq"].build(inputs.sizes, **named | tiny_settings(named)), seed=0, device=CPU)
     network.matcher.eval()
     network.objective.eval()
     rows, draw = np.array([1, 3, 5, 7]), Draw(naive.every_other(pairs, np.arange(24)), pairs.picture, 20)
@@ -126,13 +126,16 @@ def test_companions_take_no_part_in_the_terms_of_the_sets(base: str) -> None:
 
 
 def test_a_base_may_name_the_strategy() -> None:
-    assert spelled("dive", {"strategy": "ncr+", "epochs": "3"}) == ("ncr+", {"epochs": "3", "scorer": "dive"})
-    assert spelled("scan", {"strategy": "aoq"}) == ("aoq", {"base": "scan"})
-    assert spelled("dive", {"epochs": 3}) == ("dive", {"epochs": 3})
+    chosen, given = choose("dive", {"strategy": "ncr+", "epochs": "3"})
+    assert (chosen.name, given) == ("ncr+", {"epochs": "3", "scorer": "dive"}) and chosen.base is methods()["dive"]
+    chosen, given = choose("scan", {"strategy": "aoq"})
+    assert (chosen.name, given) == ("aoq", {"base": "scan"})
+    chosen, given = choose("dive", {"epochs": 3})
+    assert (chosen.name, chosen.base, given) == ("dive", None, {"epochs": 3})
 
 
 def test_a_run_asked_for_from_below_is_the_run_asked_for_from_above(tmp_path: Path) -> None:
-    given = {**tiny_settings(RECIPES["dive"].defaults), "epochs": 2, "warm": 1, "preset": "small"}
+    given = {**tiny_settings(methods()["dive"].defaults), "epochs": 2, "warm": 1, "preset": "small"}
     below = train("dive", tiny_pairs(), tmp_path / "below", device="cpu", strategy="ncr+", **given)
     above = quick(tmp_path / "above", "ncr+", "dive", warm=1)
     assert (below.method, below.info["arguments"]) == ("ncr+", above.info["arguments"])
@@ -143,8 +146,8 @@ def test_a_run_asked_for_from_below_is_the_run_asked_for_from_above(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "given", "hint"),
     [
-        ("dive", {"strategy": "vse++"}, "aoq, ncr or ncr+"),
-        ("dive", {"strategy": "nothing"}, "aoq, ncr or ncr+"),
+        ("dive", {"strategy": "vse++"}, "ncr, ncr+ or aoq"),
+        ("dive", {"strategy": "nothing"}, "ncr, ncr+ or aoq"),
         ("dive", {"strategy": "ncr", "scorer": "saf"}, "it is dive already"),
         ("ncr", {"strategy": "aoq"}, "base=ncr"),
     ],

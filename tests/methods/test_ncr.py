@@ -16,16 +16,17 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES
-from matchlight.methods.ncr import MARGINS, AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
+from matchlight.methods.ncr import AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
 from matchlight.parts.objectives import Hinge, contrast
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import train
+from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
 from tests.fixtures import imported, recorded_batch
 from tests.reference import ncr as plain
 from tests.tiny import tiny_pairs, tiny_settings
 
+MARGINS = ("exponential", "linear", "sin")
 SOFT = {"margin": 0.2, "siblings": "negatives"}
 
 
@@ -88,13 +89,13 @@ def test_a_batch_where_nothing_fits_predicts_0_and_no_nan() -> None:
 @pytest.mark.parametrize("shape", [(11,), (11, 11)])
 def test_the_soft_margin_loss_is_that_of_the_plain_loop(kind: str, shape: tuple[int, ...]) -> None:
     scores, label = drawn(), torch.rand(shape, generator=torch.Generator().manual_seed(3))
-    found = total(SoftMargin(kind=kind, **SOFT), scores, square(11).with_extra(label=label))
+    found = total(SoftMargin(kind=kind, **SOFT), scores, square(11).with_extra(trust=label))
     assert found == pytest.approx(plain.soft_loss(scores.numpy(), label.numpy(), 0.2, kind), rel=1e-5)
 
 
 def test_full_trust_is_the_plain_loss_of_the_hardest_negative() -> None:
     batch = square(11)
-    trusted = total(SoftMargin(kind="exponential", **SOFT), drawn(), batch.with_extra(label=torch.ones(11)))
+    trusted = total(SoftMargin(kind="exponential", **SOFT), drawn(), batch.with_extra(trust=torch.ones(11)))
     assert trusted == pytest.approx(total(Hinge(siblings="negatives"), drawn(), batch))
     assert trusted == pytest.approx(total(SoftMargin(kind="exponential", **SOFT), drawn(), batch))
 
@@ -110,7 +111,7 @@ def test_the_recorded_losses_of_the_authors_come_out(parity: Path) -> None:
     row = torch.from_numpy(z["labels"]).expand(11, 11)  # their (B, 1): a margin a row, in both directions
     for kind in MARGINS:
         for name, label in (("", row), ("_matrixlabels", torch.from_numpy(z["labels_matrix"]))):
-            found = total(SoftMargin(kind=kind, **SOFT), scores, batch.with_extra(label=label))
+            found = total(SoftMargin(kind=kind, **SOFT), scores, batch.with_extra(trust=label))
             assert found == pytest.approx(float(z[f"train_{kind}{name}"]), rel=1e-5)
 
 
@@ -137,7 +138,7 @@ def teaching(tmp_path: Path, **more: Any) -> Trainer:
     """A trainer in the middle of nothing, on tiny data of which a third is broken."""
     pairs = mismatch(tiny_pairs(40, 2), ratio=0.3, seed=1)[0]
     inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
-    method = RECIPES["ncr"]
+    method = methods()["ncr"]
     given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 6, "warm": 2, **more}
     return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs)
 
@@ -176,13 +177,13 @@ def test_a_clean_pair_trusts_the_peer_and_a_noisy_one_both_predictions(tmp_path:
         w = torch.from_numpy(strategy.clean["B"][part]).float()
         clean = strategy.good(run, "A")[part[0]]
         wanted = w + (1 - w) * mine if clean else (mine + other) / 2
-        assert_close(strategy.rectify(run, phase, batch).extra["label"].float(), wanted)
+        assert_close(strategy.before_step(run, phase, batch).extra["trust"].float(), wanted)
 
 
 def test_the_three_label_modes_agree_where_the_peer_is_sure() -> None:
     w, mine = torch.tensor([1.0, 0.5, 0.0]), torch.tensor([0.2, 0.4, 0.6])
     label = {
-        mode: CoTeaching._clean_label(SimpleNamespace(label_mode=mode), w, mine)
+        mode: CoTeaching._clean_trust(SimpleNamespace(label_mode=mode), w, mine)
         for mode in ("paper", "matrix", "first")
     }
     assert_close(label["paper"], torch.tensor([1.0, 0.7, 0.6]))
@@ -205,7 +206,7 @@ def test_an_empty_half_ends_nothing(tmp_path: Path, w: float) -> None:
 )
 def test_every_mode_and_scorer_trains_and_leaves_its_division(tmp_path: Path, more: dict[str, Any]) -> None:
     pairs = mismatch(tiny_pairs(), ratio=0.3, seed=1)[0]
-    settings = tiny_settings(RECIPES[str(more.get("scorer", "ncr"))].defaults)
+    settings = tiny_settings(methods()[str(more.get("scorer", "ncr"))].defaults)
     run = train("ncr", pairs, tmp_path / "run", device="cpu", **settings, **more)
     assert len(run.matcher.members) == 2
     kept = np.load(run.folder / "division.npz")
@@ -223,7 +224,7 @@ def test_two_networks_already_are_refused_as_a_scorer(tmp_path: Path) -> None:
 
 
 def test_the_rates_begin_again_after_the_warm_up() -> None:
-    method = RECIPES["ncr"]
+    method = methods()["ncr"]
     sizes = prepare(tiny_pairs(), View("given"), device=torch.device("cpu")).sizes
     recipe = method.build(sizes, **{**method.defaults, "warm": 4, "epochs": 20, "decay_every": 10})
     rates = [recipe.schedule(epoch, 0, 1) for epoch in (0, 3, 4, 13, 14)]
@@ -239,5 +240,5 @@ def test_a_batch_with_siblings_keeps_each_pair_its_own_margin() -> None:
     )
     label = torch.tensor([1.0, 0.0, 1.0, 1.0])
     scores = torch.full((4, 4), 0.5)
-    terms = SoftMargin(margin=0.2, kind="linear", siblings="masked")(Scores(scores), {}, batch.with_extra(label=label))
+    terms = SoftMargin(margin=0.2, kind="linear", siblings="masked")(Scores(scores), {}, batch.with_extra(trust=label))
     assert_close(terms["i2t"], torch.tensor([0.2, 0.0, 0.2, 0.2]))

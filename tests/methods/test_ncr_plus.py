@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.core import Phase, Scores
+from matchlight.core import Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES
 from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.parts.objectives import Probable
 from matchlight.runs.folder import train
+from matchlight.training.contract import Phase
 from matchlight.training.judging import Strangers, fits
-from matchlight.training.recipes import grounded
+from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.methods.test_ncr import drawn, square
 from tests.tiny import tiny_pairs, tiny_settings
@@ -32,7 +32,7 @@ def measured(tmp_path: Path, **more: Any) -> tuple[Trainer, np.ndarray]:
     """A trainer before its first step, on data of which 40% is broken, and which rows those are."""
     pairs, truth = mismatch(tiny_pairs(120, 2), ratio=RATIO, seed=1)
     inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
-    method = RECIPES["ncr+"]
+    method = methods()["ncr+"]
     given = {**method.defaults, **tiny_settings(method.defaults), "epochs": 8, "warm": 3, **more}
     return Trainer(tmp_path, method.build(inputs.sizes, **given), inputs), ~truth.clean(np.arange(len(pairs)))
 
@@ -52,7 +52,7 @@ def tell(run: Trainer, wrong: np.ndarray, *, seed: int = 0) -> Any:
 def test_a_weight_multiplies_the_loss_of_its_pair() -> None:
     batch, weight = square(5), torch.tensor([1.0, 0.0, 0.5, 1.0, 0.2])
     plain = Probable("gce")(Scores(drawn(5)), {}, batch)
-    found = Weighted(kind="gce")(Scores(drawn(5)), {}, batch.with_extra(label=weight))
+    found = Weighted(Probable("gce"))(Scores(drawn(5)), {}, batch.with_extra(trust=weight))
     for name, term in plain.items():
         assert_close(found[name], term * weight)
 
@@ -65,7 +65,7 @@ def test_the_first_round_keeps_pictures_aside_and_the_second_trains_on_all(tmp_p
     assert len(aside) == pytest.approx(0.1 * len(run.rows), abs=2)
     assert not set(run.pairs.picture[aside]) & set(run.pairs.picture[first])
     strategy.fresh = True
-    strategy.judged = 3
+    strategy.measured = 3
     assert (strategy.phases(run, 3)[0].rows == run.rows).all()
 
 
@@ -73,7 +73,7 @@ def test_the_first_round_keeps_pictures_aside_and_the_second_trains_on_all(tmp_p
 def test_pictures_come_with_all_their_captions_where_the_scorer_has_it_so(tmp_path: Path, together: bool) -> None:
     pairs = tiny_pairs(120, 3)
     inputs = prepare(pairs, View("given"), device=torch.device("cpu"))
-    chosen = grounded(RECIPES["ncr+"], {"scorer": "dive"})
+    chosen = Chosen.of(methods()["ncr+"], {"scorer": "dive"})
     given = {**chosen.defaults, **tiny_settings(chosen.defaults), "scorer": "dive", "together": together, "batch": 12}
     run = Trainer(tmp_path, chosen.build(inputs.sizes, **given), inputs)
     for phase in run.recipe.strategy.phases(run, 0):
@@ -95,17 +95,17 @@ def test_a_pair_that_is_hardly_clean_is_not_learnt_from_at_all(tmp_path: Path) -
     run, wrong = measured(tmp_path)
     strategy = tell(run, wrong)
     strategy.clean["A"][run.rows[:3]] = [0.05, 0.5, 1.0]
-    batch = strategy.weigh(run, Phase(run.rows, name="trust"), collate(run.table, run.rows[:3]))
-    assert_close(batch.extra["label"], torch.tensor([0.0, 0.5, 1.0]))
+    batch = strategy.before_step(run, Phase(run.rows, name="trust"), collate(run.table, run.rows[:3]))
+    assert_close(batch.extra["trust"], torch.tensor([0.0, 0.5, 1.0]))
     plain = collate(run.table, run.rows[:3])
-    assert "label" not in strategy.weigh(run, Phase(run.rows, name="measure"), plain).extra
+    assert "trust" not in strategy.before_step(run, Phase(run.rows, name="measure"), plain).extra
 
 
 def test_the_second_round_begins_from_other_weights_unless_told_not_to(tmp_path: Path) -> None:
     for restart in (True, False):
         run, wrong = measured(tmp_path, restart=restart)
         strategy = tell(run, wrong)
-        strategy.judged = 3
+        strategy.measured = 3
         before = run.networks["A"]
         strategy.phases(run, 3)
         assert (run.networks["A"] is not before) == restart
@@ -157,7 +157,7 @@ def test_rates_rise_once_a_round() -> None:
 )
 def test_every_part_can_be_switched_off(tmp_path: Path, more: dict[str, Any]) -> None:
     pairs = mismatch(tiny_pairs(60, 2), ratio=0.3, seed=1)[0]
-    settings = {**tiny_settings(RECIPES["ncr+"].defaults), "epochs": 4, "warm": 2, **more}
+    settings = {**tiny_settings(methods()["ncr+"].defaults), "epochs": 4, "warm": 2, **more}
     run = train("ncr+", pairs, tmp_path / "run", device="cpu", **settings)
     assert len(getattr(run.matcher, "members", [0])) == (1 if more.get("peers") == 1 else 2)
     assert "clean_A" in np.load(run.folder / "division.npz")

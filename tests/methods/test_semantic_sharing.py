@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 def matcher_of(sizes: Sizes = SIZES, **named: Any) -> Sharing:
     torch.manual_seed(0)
-    made = semantic_sharing.recipe(sizes, **{**SMALL, **named}).matcher()
+    made = semantic_sharing.SemanticSharing(**{**SMALL, **named}).recipe(sizes).matcher()
     with torch.no_grad():
         for p in made.parameters():
             p.add_(0.1 * torch.randn_like(p))
@@ -276,7 +276,9 @@ def test_independent_sides_share_no_weight_and_guess_nothing() -> None:
 
 def test_the_consistent_variant_adds_a_term_and_the_others_do_not() -> None:
     for variant, wanted in (("consistent", True), ("sharing", False), ("independent", False)):
-        objective = semantic_sharing.recipe(SIZES, **SMALL, variant=variant, consistency=0.3).objective()
+        objective = (
+            semantic_sharing.SemanticSharing(**SMALL, variant=variant, consistency=0.3).recipe(SIZES).objective()
+        )
         assert (objective.consistency == 0.3) is wanted and (objective.consistency == 0.0) is not wanted
 
 
@@ -364,7 +366,9 @@ def test_vectors_in_place_of_regions_and_of_words_are_read_as_one_token(tmp_path
 
 def test_one_step_of_the_released_reading_moves_every_weight() -> None:
     inputs = prepare(tiny_pairs(), View("given"), device=CPU)
-    network = Network(semantic_sharing.recipe(inputs.sizes, **{**SMALL, **OFFICIAL}), seed=0, device=CPU)
+    network = Network(
+        semantic_sharing.SemanticSharing(**{**SMALL, **OFFICIAL}).recipe(inputs.sizes), seed=0, device=CPU
+    )
     before = {name: p.detach().clone() for name, p in network.matcher.named_parameters()}
     network.matcher.train()
     batch = collate(inputs.table, np.arange(12), repeat=True)
@@ -390,4 +394,4 @@ def test_one_step_of_the_released_reading_moves_every_weight() -> None:
 )
 def test_arguments_that_are_no_choice_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
-        semantic_sharing.recipe(SIZES, **wrong)
+        semantic_sharing.SemanticSharing(**wrong).recipe(SIZES)

@@ -27,7 +27,7 @@ from matchlight.parts.objectives import Hinge
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.importing import import_checkpoints
 from matchlight.scoring.encode import encode
-from matchlight.training.recipes import arguments, method
+from matchlight.training.registry import find, settings_of
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import sgraf as slow
 
@@ -239,7 +239,7 @@ def test_saf_trains_on_batch_statistics_when_asked() -> None:
         assert (together(images, texts) - per_caption(images, texts)).abs().max() > 1e-4
     assert int(together.head.norm.num_batches_tracked) == 1 and int(per_caption.head.norm.num_batches_tracked) == 7
     with pytest.raises(BadInput):
-        sgraf.saf(SIZES, batch_norm="never")
+        sgraf.SAF(batch_norm="never").recipe(SIZES)
 
 
 def test_running_averages_move_caption_by_caption() -> None:
@@ -296,7 +296,7 @@ def test_groups_hold_all_captions_and_lead_back() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_whole_picture_and_the_whole_caption_are_the_loops(training: bool) -> None:
-    matcher = shaken(sgraf.sgr(SIZES, **TINY).matcher()).train(training)
+    matcher = shaken(sgraf.SGR(**TINY).recipe(SIZES).matcher()).train(training)
     image, text = matcher.encoders[IMAGE], matcher.encoders[TEXT]
     regions = unit(image.fc(torch.randn(5, 4, 6)))
     want = slow.whole_vector(image.whole, regions)
@@ -321,7 +321,7 @@ def test_statistics_of_regions_ignore_padding_and_places_nobody_has() -> None:
 
 
 def test_more_regions_than_a_model_knows_are_refused() -> None:
-    matcher = sgraf.sgr(SIZES, **TINY).matcher()
+    matcher = sgraf.SGR(**TINY).recipe(SIZES).matcher()
     with pytest.raises(BadInput, match="5 regions"):
         matcher.embed(IMAGE, Items(torch.randn(2, 5, 6), None, torch.arange(2)))
 
@@ -330,7 +330,7 @@ def test_more_regions_than_a_model_knows_are_refused() -> None:
 
 
 def test_sgraf_is_an_sgr_and_a_saf_with_epochs_and_rates_of_their_own() -> None:
-    recipe = sgraf.sgraf(SIZES, **TINY)
+    recipe = sgraf.SGRAF(**TINY).recipe(SIZES)
     assert isinstance(recipe.build("A").similarity.head, Reason) and isinstance(
         recipe.build("B").similarity.head, Filter
     )
@@ -342,32 +342,33 @@ def test_sgraf_is_an_sgr_and_a_saf_with_epochs_and_rates_of_their_own() -> None:
 
 
 def test_one_half_of_sgraf_can_be_asked_for() -> None:
-    recipe = sgraf.sgraf(SIZES, **TINY, head="saf")
+    recipe = sgraf.SGRAF(**TINY, head="saf").recipe(SIZES)
     assert recipe.strategy.networks == ("A",) and isinstance(recipe.build("A").similarity.head, Filter)
     with pytest.raises(BadInput, match="both, sgr or saf"):
-        sgraf.sgraf(SIZES, head="neither")
+        sgraf.SGRAF(head="neither").recipe(SIZES)
 
 
 def test_presets_hold_the_papers_epochs() -> None:
     chosen = {
-        name: arguments(method(name), {"preset": "coco"}, pairs=1, device="cpu")[0] for name in ("sgr", "saf", "sgraf")
+        name: settings_of(find(name), {"preset": "coco"}, pairs=1, device="cpu")[0] for name in ("sgr", "saf", "sgraf")
     }
     assert [(c["epochs"], c["decay_every"]) for c in chosen.values()] == [(20, 10)] * 3
-    assert [method(name).defaults["epochs"] for name in ("sgr", "saf")] == [40, 30]
-    assert [method(name).defaults["decay_every"] for name in ("sgr", "saf")] == [30, 20]
+    assert [find(name).defaults["epochs"] for name in ("sgr", "saf")] == [40, 30]
+    assert [find(name).defaults["decay_every"] for name in ("sgr", "saf")] == [30, 20]
 
 
 def test_warm_up_epochs_use_all_negatives() -> None:
     run = Namespace(rows=np.arange(4), networks={})
-    for build in (sgraf.sgr, sgraf.sgraf):
-        strategy = build(SIZES, **TINY, warm=1).strategy
+    for build in (sgraf.SGR, sgraf.SGRAF):
+        strategy = build(**TINY, warm=1).recipe(SIZES).strategy
         assert strategy.phases(run, 0)[0].objective.hardest is False and strategy.phases(run, 1)[0].objective is None
 
 
 def test_networks_have_the_published_number_of_parameters_less_the_biases_a_softmax_cancels() -> None:
     sizes = replace(SIZES, image_dim=2048, regions=36, vocabulary=8481)
     with torch.device("meta"):
-        counts = [sum(p.numel() for p in build(sizes).matcher().parameters()) for build in (sgraf.sgr, sgraf.saf)]
+        networks = [build().recipe(sizes).matcher() for build in (sgraf.SGR, sgraf.SAF)]
+    counts = [sum(p.numel() for p in network.parameters()) for network in networks]
     assert counts == [18_109_175 - 3 * 256 - 2, 17_517_306 - 2]
 
 
@@ -412,7 +413,7 @@ def test_every_weight_of_a_released_file_finds_its_place(kind: str) -> None:
     parts = release(kind)
     found = sgraf.read_one({"model": parts, "opt": {"margin": 0.3}}, wanted=kind)
     assert found.sizes == {"image_dim": 6, "regions": 4, "vocabulary": 12}
-    build = method(kind)
+    build = find(kind)
     sizes = Sizes(pairs=0, pictures=0, image="regions", **found.sizes)
     matcher: Matcher = build.build(sizes, **{**build.defaults, **found.arguments}).matcher()
     odd = matcher.load_state_dict(found.weights, strict=False)

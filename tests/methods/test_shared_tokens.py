@@ -66,7 +66,9 @@ def test_boxes_that_fit_neither_regions_nor_a_grid_are_refused() -> None:
 @torch.no_grad()
 def test_a_padded_box_changes_no_picture() -> None:
     sizes = Sizes(pairs=4, pictures=4, image="regions", image_dim=3, regions=4, vocabulary=9, classes=2)
-    matcher = semantic_sharing.recipe(sizes, dim=8, heads=2, depth=1, hidden=8, word_dim=4).matcher().eval()
+    matcher = (
+        semantic_sharing.SemanticSharing(dim=8, heads=2, depth=1, hidden=8, word_dim=4).recipe(sizes).matcher().eval()
+    )
     box = torch.rand(2, 3, 2).sort(-1).values.repeat(1, 1, 2)[..., [0, 2, 1, 3]]
     items = Items(torch.randn(2, 4, 3), None, torch.arange(2), {"box": box})
     wider = replace(items, extra={"box": torch.cat([box, torch.zeros(2, 2, 4)], 1)})

@@ -75,7 +75,7 @@ def test_a_caption_is_its_state_at_the_last_word() -> None:
 
 
 def test_region_features_enter_vse_plus_plus_through_their_mean() -> None:
-    matcher = vse.plus_plus(SIZES, dim=8, word_dim=4).matcher()
+    matcher = vse.VSEPlusPlus(dim=8, word_dim=4).recipe(SIZES).matcher()
     x = torch.randn(3, 4, 6)
     regions = matcher.embed(IMAGE, Items(x, None, torch.arange(3)))
     vectors = matcher.embed(IMAGE, Items(masked_mean(x, None), None, torch.arange(3)))
@@ -85,7 +85,7 @@ def test_region_features_enter_vse_plus_plus_through_their_mean() -> None:
 @pytest.mark.parametrize("wrong", [{"loss": "hing"}, {"pooling": "max"}, {"schedule": "cosine"}, {"words": "some"}])
 def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(BadInput):
-        vse.infinity(SIZES, **wrong)
+        vse.VSEInfinity(**wrong).recipe(SIZES)
 
 
 def test_rates_follow_their_papers() -> None:

@@ -162,13 +162,13 @@ def test_states_of_a_whole_table_are_not_kept() -> None:
 
 
 def test_the_captioning_branch_can_be_left_out() -> None:
-    off = vsrn.recipe(SIZES, dim=8, word_dim=4, caption_weight=0.0).objective()
-    on = vsrn.recipe(SIZES, dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3).objective()
+    off = vsrn.VSRN(dim=8, word_dim=4, caption_weight=0.0).recipe(SIZES).objective()
+    on = vsrn.VSRN(dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3).recipe(SIZES).objective()
     assert not list(off.parameters()) and isinstance(on, Described)
 
 
 def test_a_gentle_start_ranks_against_all_and_keeps_the_decoder() -> None:
-    recipe = vsrn.recipe(SIZES, dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3, warm=2)
+    recipe = vsrn.VSRN(dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3, warm=2).recipe(SIZES)
 
     class Trained:
         objective = recipe.objective()
@@ -184,7 +184,7 @@ def test_a_gentle_start_ranks_against_all_and_keeps_the_decoder() -> None:
 
 
 def test_every_parameter_is_given_to_the_optimiser_once() -> None:
-    recipe = vsrn.recipe(SIZES, dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3)
+    recipe = vsrn.VSRN(dim=8, word_dim=4, caption_hidden=4, caption_word_dim=3).recipe(SIZES)
     matcher, objective = recipe.matcher(), recipe.objective()
     given_ = [id(p) for group in recipe.groups(matcher, objective) for p in group["params"]]
     assert sorted(given_) == sorted(id(p) for p in [*matcher.parameters(), *objective.parameters()])
@@ -193,12 +193,12 @@ def test_every_parameter_is_given_to_the_optimiser_once() -> None:
 @pytest.mark.parametrize("wrong", [{"variant": "flickr"}, {"max_len": 1}])
 def test_a_setting_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
-        vsrn.recipe(SIZES, **wrong)
+        vsrn.VSRN(**wrong).recipe(SIZES)
 
 
 def test_one_vector_a_picture_is_refused() -> None:
     with pytest.raises(BadInput, match="one vector a picture"):
-        vsrn.recipe(Sizes(pairs=1, pictures=1, image="vector", image_dim=6))
+        vsrn.VSRN().recipe(Sizes(pairs=1, pictures=1, image="vector", image_dim=6))
     with pytest.raises(BadInput, match="one vector a picture"):
         matcher_of(release(f30k=False)).embed(IMAGE, Items(torch.randn(2, 6), None, torch.arange(2)))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from matchlight.core import Items, Matcher, Sizes
 from matchlight.methods import vsrn
 from matchlight.methods.captioning import Captioner
-from matchlight.training.recipes import renamed
+from matchlight.training.registry import renamed
 from tests.reference import vsrn as naive
 
 CAPTIONS = [[1, 5, 7, 2], [1, 9, 2], [1, 4, 4, 11, 6, 2], [1, 8, 3, 2]]
@@ -61,7 +61,7 @@ def release(*, f30k: bool, caption: bool = False) -> dict[str, Any]:
 def matcher_of(file: dict[str, Any]) -> Matcher:
     foreign = vsrn.read_vsrn(file)
     sizes = Sizes(pairs=0, pictures=0, image="regions", **foreign.sizes)
-    matcher = vsrn.recipe(sizes, **foreign.arguments).matcher()
+    matcher = vsrn.VSRN(**foreign.arguments).recipe(sizes).matcher()
     missing, unknown = matcher.load_state_dict(foreign.weights, strict=False)
     assert not unknown and all(key.endswith("num_batches_tracked") for key in missing)
     return matcher.eval()

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from matchlight.core import Items
 from matchlight.parts import encoders
 from matchlight.parts.encoders import Words, gru_names, last_state, turn
-from matchlight.training.recipes import renamed
+from matchlight.training.registry import renamed
 
 
 def caption_items() -> Items:

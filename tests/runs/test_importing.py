@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from matchlight.core import BadInput, Ensemble
-from matchlight.methods import RECIPES, vse
+from matchlight.methods import vse
 from matchlight.runs.folder import Run
 from matchlight.runs.importing import import_checkpoints
-from matchlight.training.recipes import Foreign, Method
+from matchlight.training.registry import Foreign, Method
 
 
 def parts(seed: int, *, dim: int = 4, words: int = 5) -> list[dict[str, torch.Tensor]]:
@@ -64,8 +64,9 @@ def test_several_files_make_an_ensemble(vocabulary: Path, tmp_path: Path) -> Non
 def test_several_networks_in_a_file_make_an_ensemble(
     vocabulary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = Method("pair", vse.plus_plus, "two networks a file", ("pairs",), reader=read_both)
-    monkeypatch.setitem(RECIPES, "pair", two)
+    two = Method("pair", vse.VSEPlusPlus, "two networks a file", ("pairs",), reader=read_both)
+    for place in ("importing", "folder"):
+        monkeypatch.setattr(f"matchlight.runs.{place}.find", lambda name: two)
     file = saved(tmp_path / "ab.tar", model_A=parts(0), model_B=parts(1))
     run = import_checkpoints([file], "pair", vocabulary, tmp_path / "run")
     assert isinstance(run.matcher, Ensemble) and run.info["imported"]["files"] == ["ab.tar"]

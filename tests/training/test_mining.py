@@ -18,7 +18,6 @@ from matchlight.data import formats
 from matchlight.data.fingerprints import fingerprint
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods import RECIPES
 from matchlight.pairs import Pairs
 from matchlight.parts.similarities import Dot
 from matchlight.runs.folder import train
@@ -28,6 +27,7 @@ from matchlight.training import checkpoints, mining
 from matchlight.training.mining import chunks, load, load_for, mine, mine_into, search
 from matchlight.training.mining.best import Best, in_order
 from matchlight.training.mining.candidates import moved_up, places
+from matchlight.training.registry import methods
 from tests.reference import aoq as naive
 from tests.tiny import tiny_pairs
 
@@ -174,7 +174,7 @@ def scan_matcher(pairs: Pairs, name: str = "scan", **more: object) -> tuple[Matc
     inputs = prepare(pairs, View("given"), device=CPU)
     torch.manual_seed(0)
     matcher = (
-        RECIPES[name].build(inputs.sizes, **{**RECIPES[name].defaults, "dim": 16, "word_dim": 8, **more}).matcher()
+        methods()[name].build(inputs.sizes, **{**methods()[name].defaults, "dim": 16, "word_dim": 8, **more}).matcher()
     )
 
     every = encode_both(matcher.eval(), inputs.table, np.arange(len(pairs.names)), np.arange(len(pairs)))

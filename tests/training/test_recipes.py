@@ -7,27 +7,26 @@ import inspect
 import pytest
 
 from matchlight.core import BadInput
-from matchlight.methods import RECIPES
 from matchlight.runs.folder import train
-from matchlight.training.recipes import arguments, method, parse, renamed
+from matchlight.training.registry import find, methods, parse, renamed, settings_of
 
-PLUS = RECIPES["vse++"]
+PLUS = methods()["vse++"]
 
 
 def test_an_unknown_method_is_told_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"'vse\+\+'"):
-        method("vse+++")
+        find("vse+++")
 
 
 def test_a_misspelt_override_is_told_the_nearest() -> None:
     with pytest.raises(BadInput, match="'epochs'"):
-        arguments(PLUS, {"epchs": "1"}, pairs=100, device="cpu")
+        settings_of(PLUS, {"epchs": "1"}, pairs=100, device="cpu")
 
 
 @pytest.mark.parametrize("word", ["epochs=many", "epochs=2.5", "margin=wide", "finetune=perhaps", "preset=huge"])
 def test_a_value_of_the_wrong_type_is_refused(word: str) -> None:
     with pytest.raises(BadInput):
-        arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
+        settings_of(PLUS, dict(parse([word])), pairs=100, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_a_value_of_the_wrong_type_is_refused(word: str) -> None:
 )  # fmt: skip
 def test_a_value_that_nothing_can_be_trained_with_is_refused(word: str, hint: str) -> None:
     with pytest.raises(BadInput, match=hint):
-        arguments(PLUS, dict(parse([word])), pairs=100, device="cpu")
+        settings_of(PLUS, dict(parse([word])), pairs=100, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -48,55 +47,57 @@ def test_a_value_that_nothing_can_be_trained_with_is_refused(word: str, hint: st
 )
 def test_numbers_that_mean_nothing_to_sets_are_refused(word: str, hint: str) -> None:
     with pytest.raises(BadInput, match=hint):
-        arguments(RECIPES["dive"], dict(parse([word])), pairs=100, device="cpu")
+        settings_of(methods()["dive"], dict(parse([word])), pairs=100, device="cpu")
 
 
 @pytest.mark.parametrize("name", ["dscmr", "sdml"])
 def test_a_term_that_is_weighed_can_be_left_out(name: str) -> None:
-    assert arguments(RECIPES[name], {"alpha": "0"}, pairs=100, device="cpu")[0]["alpha"] == 0
-    with pytest.raises(BadInput, match="above 0"):
-        arguments(RECIPES[name], {"alpha": "-1"}, pairs=100, device="cpu")
+    assert settings_of(methods()[name], {"alpha": "0"}, pairs=100, device="cpu")[0]["alpha"] == 0
+    with pytest.raises(BadInput, match="at least 0"):
+        settings_of(methods()[name], {"alpha": "-1"}, pairs=100, device="cpu")
 
 
 def test_a_name_that_two_methods_use_can_be_given_to_either() -> None:
-    given, _ = arguments(RECIPES["aoq"], {"base": "dive", "dive.alpha": "24"}, pairs=100, device="cuda")
+    given, _ = settings_of(methods()["aoq"], {"base": "dive", "dive.alpha": "24"}, pairs=100, device="cuda")
     assert given["alpha"] == 0.3 and given["dive.alpha"] == 24.0
     with pytest.raises(BadInput, match="dive.alpha must be above 0"):
-        arguments(RECIPES["aoq"], {"base": "dive", "dive.alpha": "-1"}, pairs=100, device="cuda")
-    given, _ = arguments(RECIPES["ncr+"], {"scorer": "pcme", "pcme.measure": "probability"}, pairs=100, device="cuda")
+        settings_of(methods()["aoq"], {"base": "dive", "dive.alpha": "-1"}, pairs=100, device="cuda")
+    given, _ = settings_of(
+        methods()["ncr+"], {"scorer": "pcme", "pcme.measure": "probability"}, pairs=100, device="cuda"
+    )
     assert given["measure"] == "gce" and given["pcme.measure"] == "probability"
 
 
 def test_the_name_of_the_method_below_may_stand_before_any_of_its_arguments() -> None:
-    given, _ = arguments(RECIPES["ncr"], {"scorer": "scan", "scan.temperature": "4"}, pairs=100, device="cuda")
+    given, _ = settings_of(methods()["ncr"], {"scorer": "scan", "scan.temperature": "4"}, pairs=100, device="cuda")
     assert given["temperature"] == 4.0
     with pytest.raises(BadInput, match="scan.temperature and temperature are one argument of ncr; give it once"):
-        arguments(
-            RECIPES["ncr"],
+        settings_of(
+            methods()["ncr"],
             {"scorer": "scan", "scan.temperature": "4", "temperature": "5"},
             pairs=100,
             device="cuda",
         )
     with pytest.raises(BadInput, match="ncr takes no argument 'scan.threshold'"):  # that is NCR's own
-        arguments(RECIPES["ncr"], {"scorer": "scan", "scan.threshold": "0.4"}, pairs=100, device="cuda")
+        settings_of(methods()["ncr"], {"scorer": "scan", "scan.threshold": "0.4"}, pairs=100, device="cuda")
     with pytest.raises(BadInput, match="ncr takes no argument 'saf.temperature'"):
-        arguments(RECIPES["ncr"], {"scorer": "scan", "saf.temperature": "4"}, pairs=100, device="cuda")
+        settings_of(methods()["ncr"], {"scorer": "scan", "saf.temperature": "4"}, pairs=100, device="cuda")
 
 
 def test_presets_of_the_method_below_speak_of_it_alone() -> None:
     asked = {"scorer": "imram", "preset": "coco"}
-    given, _ = arguments(RECIPES["ncr+"], asked, pairs=100, device="cuda")
+    given, _ = settings_of(methods()["ncr+"], asked, pairs=100, device="cuda")
     assert given["imram.temperature"] == 11.0 and given["temperature"] == 0.05  # the loss keeps its own
-    given, _ = arguments(RECIPES["aoq"], {"base": "pcme", "preset": "cub"}, pairs=100, device="cuda")
-    assert given["beta"] == 1.5 and given["pcme.beta"] == RECIPES["pcme"].presets["cub"]["beta"]
-    given, _ = arguments(RECIPES["aoq"], {"base": "scan", "preset": "f30k"}, pairs=100, device="cuda")
-    assert given["first"] == RECIPES["scan"].presets["f30k"]["epochs"] and given["epochs"] == 20
-    given, _ = arguments(RECIPES["ncr"], {"scorer": "dive", "preset": "f30k"}, pairs=100, device="cuda")
-    assert given["slot_rate"] == RECIPES["dive"].presets["f30k"]["slot_rate"] and given["epochs"] == 45
+    given, _ = settings_of(methods()["aoq"], {"base": "pcme", "preset": "cub"}, pairs=100, device="cuda")
+    assert given["beta"] == 1.5 and given["pcme.beta"] == methods()["pcme"].presets["cub"]["beta"]
+    given, _ = settings_of(methods()["aoq"], {"base": "scan", "preset": "f30k"}, pairs=100, device="cuda")
+    assert given["first"] == methods()["scan"].presets["f30k"]["epochs"] and given["epochs"] == 20
+    given, _ = settings_of(methods()["ncr"], {"scorer": "dive", "preset": "f30k"}, pairs=100, device="cuda")
+    assert given["slot_rate"] == methods()["dive"].presets["f30k"]["slot_rate"] and given["epochs"] == 45
 
 
 def test_auto_counts_the_steps_of_the_batches_that_were_asked_for() -> None:
-    given, _ = arguments(PLUS, {"batch": "32"}, pairs=4000, device="cpu")
+    given, _ = settings_of(PLUS, {"batch": "32"}, pairs=4000, device="cpu")
     assert given["epochs"] == 4  # 125 steps an epoch, 600 in all
 
 
@@ -106,21 +107,23 @@ def test_an_override_must_be_name_equals_value() -> None:
 
 
 def test_values_take_their_declared_types() -> None:
-    given, _ = arguments(PLUS, parse(["epochs=3", "margin=0.1", "finetune=yes", "preset=paper"]), pairs=9, device="cpu")
+    given, _ = settings_of(
+        PLUS, parse(["epochs=3", "margin=0.1", "finetune=yes", "preset=paper"]), pairs=9, device="cpu"
+    )
     assert given["epochs"] == 3 and given["margin"] == 0.1 and given["finetune"] is True and given["dim"] == 1024
 
 
 def test_auto_is_small_on_a_cpu_and_says_so() -> None:
-    given, taken = arguments(PLUS, {}, pairs=4000, device="cpu")
+    given, taken = settings_of(PLUS, {}, pairs=4000, device="cpu")
     assert taken == "auto:small" and given["dim"] == PLUS.small["dim"]
     assert given["epochs"] * 4000 / given["batch"] <= 700  # steps that two cores do in minutes
-    _, taken = arguments(PLUS, {}, pairs=30000, device="cuda")
+    _, taken = settings_of(PLUS, {}, pairs=30000, device="cuda")
     assert taken == "auto:paper"
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("name", sorted(methods()))
 def test_every_method_states_paper_needs_and_typed_defaults(name: str) -> None:
-    chosen = RECIPES[name]
+    chosen = methods()[name]
     assert chosen.paper and chosen.needs and chosen.name == name
     assert set(chosen.defaults) <= set(chosen.types)
     assert set(chosen.small) <= set(chosen.defaults)
@@ -133,7 +136,7 @@ def test_a_weight_nobody_claims_is_an_error() -> None:
         renamed({"other.weight": 1}, {"fc.": "image.fc."})
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("name", sorted(methods()))
 def test_no_argument_hides_behind_one_of_train(name: str) -> None:
     taken = set(inspect.signature(train).parameters) - {"overrides"}
-    assert not taken & set(RECIPES[name].defaults)
+    assert not taken & set(methods()[name].defaults)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from matchlight.core import BadInput, Phase, Recipe
+from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.files import LOCK, try_lock
 from matchlight.inputs.prepare import View, prepare
 from matchlight.inputs.text import Vocabulary
-from matchlight.methods import RECIPES
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run, train
 from matchlight.runs.seen import trained_on
+from matchlight.training.contract import Phase, Recipe
+from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs
 
@@ -27,7 +28,7 @@ TINY = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "rate": 2e-3, "preset
 
 def trainer(folder: Path, **more: object) -> Trainer:
     inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
-    method = RECIPES["vse_infty"]
+    method = methods()["vse_infty"]
     settings = {**method.defaults, **{k: v for k, v in TINY.items() if k != "preset"}, "epochs": 2, **more}
     folder.mkdir(exist_ok=True)
     return Trainer(folder, method.build(inputs.sizes, **settings), inputs)
@@ -74,8 +75,8 @@ def test_averaged_weights_follow_and_are_what_is_judged(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run", ema=0.9)
     run.fit()
     network = run.networks["A"]
-    fast, slow = network.matcher.state_dict(), network.judged.state_dict()
-    assert network.judged is network.average
+    fast, slow = network.matcher.state_dict(), network.evaluated.state_dict()
+    assert network.evaluated is network.average
     assert any(not torch.equal(fast[key], slow[key]) for key in fast)
     close = [(fast[key] - slow[key]).abs().max() for key in fast if fast[key].is_floating_point()]
     assert max(close) < 0.5

@@ -1,0 +1,102 @@
+"""What else happens while a run trains: a progress bar, a line an epoch, TensorBoard curves, or your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from matchlight.console import progress, say
+from matchlight.core import BadInput
+from matchlight.training.contract import TrainingRun
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class EpochLine(TypedDict):
+    """One line of log.jsonl."""
+
+    epoch: int
+    phase: str
+    loss: float
+    seconds: float
+    val: Mapping[str, object] | None
+    resumed_from_step: NotRequired[int]
+
+
+class Callback:
+    """Hooks around the loop; each does nothing by default. They are called in every process of a run."""
+
+    def begin(self, run: TrainingRun) -> None:
+        """Before the first epoch that is left."""
+
+    def step(self, run: TrainingRun, done: float) -> None:
+        """After a step: `done` epochs so far, in fractions."""
+
+    def epoch(self, run: TrainingRun, line: EpochLine, value: float) -> None:
+        """After an epoch was logged and saved; `value` is what the best model is chosen by."""
+
+    def end(self, run: TrainingRun) -> None:
+        """After the last epoch, or when training stops early for whatever reason."""
+
+
+class ProgressBar(Callback):
+    """Epochs done and time left."""
+
+    def __init__(self) -> None:
+        self.bar = progress()
+
+    def begin(self, run: TrainingRun) -> None:
+        """Show it."""
+        self.bar.start()
+        self.task = self.bar.add_task("training", total=run.recipe.epochs, completed=run.epoch, note="")
+
+    def step(self, run: TrainingRun, done: float) -> None:
+        """Move it."""
+        self.bar.update(self.task, completed=done)
+
+    def end(self, run: TrainingRun) -> None:
+        """Take it away."""
+        self.bar.stop()
+
+
+class EpochPrinter(Callback):
+    """One line an epoch for the person at the terminal."""
+
+    def epoch(self, run: TrainingRun, line: EpochLine, value: float) -> None:
+        """Loss, validation and seconds."""
+        if not run.chief:
+            return
+        name = "rsum" if run.recipe.protocol == "recall" else "map"
+        validation = "" if line["val"] is None else f"  val {name} {value:.4g}"
+        where = f"epoch {line['epoch'] + 1}/{run.recipe.epochs}"
+        say(f"{where}  loss {line['loss']:.4g}{validation}  {line['seconds']:.1f} s")
+
+
+class TensorBoard(Callback):
+    """Curves in the run folder's `tensorboard/`."""
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
+        self.open = SummaryWriter
+        self.board: SummaryWriter | None = None
+
+    def begin(self, run: TrainingRun) -> None:
+        """Open the log in the process that writes."""
+        self.board = self.open(str(run.folder / "tensorboard")) if run.chief else None
+
+    def epoch(self, run: TrainingRun, line: EpochLine, value: float) -> None:
+        """Loss and validation."""
+        if self.board is None:
+            return
+        self.board.add_scalar("loss", line["loss"], line["epoch"])
+        if line["val"] is not None:
+            self.board.add_scalar("val", value, line["epoch"])
+
+    def end(self, run: TrainingRun) -> None:
+        """Close the log."""
+        if self.board is not None:
+            self.board.close()
