@@ -11,7 +11,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 
-_FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^( *)```(\S*)([^\n]*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[[^\]]*(?:`[^`]*`[^\]]*)*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _META = re.compile(r"[|&;<>]|\d>")  # where a shell would end the command
 
@@ -23,6 +23,7 @@ class Block(NamedTuple):
     line: int
     language: str
     text: str
+    title: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -32,10 +33,11 @@ def blocks(page: Path, *languages: str) -> Iterator[Block]:
     """The code blocks of a page, of some languages or all."""
     text = page.read_text(encoding="utf-8")
     for match in _FENCE.finditer(text):
-        indent, language, body = match.groups()
+        indent, language, about, body = match.groups()
         if not languages or language in languages:
             body = re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)
-            yield Block(page, text.count("\n", 0, match.start()) + 1, language, body)
+            title = about.partition('title="')[2].partition('"')[0]
+            yield Block(page, text.count("\n", 0, match.start()) + 1, language, body, title)
 
 
 def prose(page: Path) -> str:
