@@ -26,10 +26,13 @@ AT = "http://127.0.0.1:8000"
 LIMITS = Limits(upload_bytes=300_000, upload_pixels=1_000_000, body_bytes=8_000, body_seconds=5)
 
 
+def application(collection, folder):
+    return create(collection[0], audit=audit_of(collection[1], folder), data=collection[1], limits=LIMITS)
+
+
 @pytest.fixture(scope="module")
 def app(collection, tmp_path_factory):
-    audit = audit_of(collection[1], tmp_path_factory.mktemp("audit"))
-    return create(collection[0], audit=audit, data=collection[1], limits=LIMITS)
+    return application(collection, tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="module")
@@ -304,8 +307,11 @@ def test_no_damage_to_a_picture_is_a_failure_of_the_server(client, flips, kind):
     assert answer.status_code == 200 or 400 <= answer.status_code < 500
 
 
-def test_a_fuzzer_that_reads_the_description_finds_no_failure(app, client):
-    """Schemathesis makes requests from the OpenAPI description, good ones and bad ones, for every route."""
+def test_a_fuzzer_that_reads_the_description_finds_no_failure(collection, tmp_path):
+    """Schemathesis makes requests from the OpenAPI description, good ones and bad ones, for every route.
+
+    It starts and stops the application itself, which therefore is not the one that other tests ask.
+    """
     schemathesis = pytest.importorskip("schemathesis")
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (
@@ -314,7 +320,8 @@ def test_a_fuzzer_that_reads_the_description_finds_no_failure(app, client):
         status_code_conformance,
     )
 
-    schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
+    app = application(collection, tmp_path)
+    schema = schemathesis.openapi.from_dict(app.openapi())
     schema.app = app
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     statuses: Counter[int] = Counter()
