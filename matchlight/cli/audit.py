@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit, table
+
+if TYPE_CHECKING:
+    from matchlight.auditing import Audit
 
 KINDS = ("auto", "minilm", "words")
 SHOWN = 5  # suspects printed
@@ -91,7 +95,7 @@ def audit(asked: AuditOptions) -> None:
     emit(found.summary) if asked.json else _print(found)
 
 
-def _print(found: Any) -> None:
+def _print(found: Audit) -> None:
     from matchlight.auditing.report import in_a_sentence
 
     typer.echo(in_a_sentence(found.summary))
@@ -101,12 +105,13 @@ def _print(found: Any) -> None:
     if worst:
         table("", ["worst", "score", "caption"], worst)
     if "auroc" in found.summary:
-        table("", list(TRUTH), [[_figure(found.summary[key]) for key in TRUTH]])
+        measured: Mapping[str, object] = found.summary
+        table("", list(TRUTH), [[_figure(measured[key]) for key in TRUTH]])
     typer.echo(f"look at {found.folder / 'report.html'}; `matchlight data apply {found.folder} -o DIR` cleans the data")
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _figure(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "-"
 
 
 def register(app: typer.Typer) -> None:

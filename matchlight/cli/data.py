@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -137,13 +138,18 @@ def noise(asked: NoiseOptions) -> None:
     from matchlight.files import new_folder
 
     pairs = formats.read(asked.path)
-    common: dict[str, Any] = {"seed": asked.seed, "split": asked.split, "like": asked.like}
     if asked.index is not None:
         broken, truth = noises.replay(pairs, asked.index, split=asked.split)
     elif asked.mismatch is not None:
-        broken, truth = noises.mismatch(pairs, ratio=asked.mismatch, per=asked.per or "caption", **common)
+        ratio, per = asked.mismatch, asked.per or "caption"
+        broken, truth = noises.mismatch(
+            pairs, ratio=ratio, per=per, seed=asked.seed, split=asked.split, like=asked.like
+        )
     else:
-        broken, truth = noises.flip_labels(pairs, ratio=asked.labels or 0.0, kind=asked.kind or "symmetric", **common)
+        ratio, kind = asked.labels or 0.0, asked.kind or "symmetric"
+        broken, truth = noises.flip_labels(
+            pairs, ratio=ratio, kind=kind, seed=asked.seed, split=asked.split, like=asked.like
+        )
     if asked.drop:
         broken = noises.without(broken, truth, bare=False)
     to = formats.format_for_copy(broken)
@@ -240,7 +246,7 @@ def apply(
     from matchlight.auditing.apply import apply as write_cleaned
 
     counts = write_cleaned(audit, out, rematch=rematch, relabel=relabel, decisions=decisions, data=source)
-    _done(dict(counts), as_json)
+    _done(counts, as_json)
 
 
 @data.command()
@@ -284,12 +290,12 @@ def _one_kind(
         raise typer.BadParameter("goes with --mismatch; --labels takes --kind", param_hint="--per")
 
 
-def _moved(truth: Truth) -> Any:
+def _moved(truth: Truth) -> int | dict[str, int]:
     moved = truth.moved
     return {side: len(items) for side, items in moved.items()} if isinstance(moved, dict) else len(moved)
 
 
-def _done(result: dict[str, Any], as_json: bool) -> None:
+def _done(result: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         emit(result)
         return

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from matchlight import files
 from matchlight.console import say
@@ -57,8 +57,8 @@ def _audit(folder: Path, run: Run, data: Path) -> None:
 
     say("looking for the wrong pairs, without being told which they are")
     # The run itself is asked: training cross-validated models as well would be surer, and take minutes more.
-    fast: dict[str, Any] = {"quick": False, "captions": "words", "pictures": "own"}
-    audit(run, Pairs.read(data), folder, truth=Truth.load(data / "truth.json"), source=data, **fast)
+    truth = Truth.load(data / "truth.json")
+    audit(run, Pairs.read(data), folder, truth=truth, source=data, quick=False, captions="words", pictures="own")
 
 
 def _index(folder: Path, run: Run, data: Path) -> None:
@@ -68,9 +68,22 @@ def _index(folder: Path, run: Run, data: Path) -> None:
     Index.build(run, Pairs.read(data), folder).close()
 
 
-def _right(found: dict[str, Any]) -> str:
+class Demo(TypedDict):
+    """What a demo made, and what was measured; demo.json."""
+
+    test: Mapping[str, object]
+    chance_r1: float
+    seconds: float
+    data: str
+    run: str
+    audit: dict[str, str | int | float | None]
+    index: str
+
+
+def _right(found: Mapping[str, float | None]) -> str:
     """How many of the suspects are wrong indeed: nobody told the audit, but the demo knows what it broke."""
-    return "" if found.get("precision") is None else f"; {found['precision']:.0%} of those are wrong indeed"
+    precision = found.get("precision")
+    return "" if precision is None else f"; {precision:.0%} of those are wrong indeed"
 
 
 def _agree(path: Path, settings: dict[str, int]) -> None:
@@ -80,7 +93,7 @@ def _agree(path: Path, settings: dict[str, int]) -> None:
     files.write_json(path, settings)
 
 
-def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any]:
+def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> Demo:
     """Everything above into one folder; gives the test report beside what chance would reach."""
     from matchlight.measuring.protocols import figure
     from matchlight.runs.evaluation import evaluate
@@ -104,7 +117,7 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
     index = _step(out / "index", partial(_index, run=run, data=data))
     seconds = time.monotonic() - began
     say(f"{seconds:.0f} s; the data is in {data}, the run in {run.folder}, the index in {index}")
-    result = {
+    result: Demo = {
         "test": report,
         "chance_r1": chance,
         "seconds": round(seconds, 1),
@@ -120,7 +133,7 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> dict[str, Any
 DEMO_SETTINGS: dict[str, Any] = {"loss": "gce", "epochs": 8}  # a loss that does not pull hard on wrong pairs
 
 
-def serve_demo(result: dict[str, Any], *, port: int = 8000) -> None:
+def serve_demo(result: Demo, *, port: int = 8000) -> None:
     """The page of a finished demo, until Ctrl-C; on another port if this one is taken."""
     from matchlight.serve import create, require
 
@@ -131,6 +144,6 @@ def serve_demo(result: dict[str, Any], *, port: int = 8000) -> None:
         sock = server.bound("127.0.0.1", port)
     except BadInput:
         sock = server.bound("127.0.0.1", 0)
-    app = create(result["index"], audit=result["audit"]["folder"])
+    app = create(result["index"], audit=str(result["audit"]["folder"]))
     say(f"open {server.address(sock)} in a browser; Ctrl-C ends it")
     server.run(app, sock)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from matchlight.cli.errors import one_line
 from matchlight.cli.output import shown, table
 
+if TYPE_CHECKING:
+    from matchlight.data.formats.info import Info, ProblemInfo
+
 NAMES = 12  # classes spelt out
 
 
-def describe(path: str, found: dict[str, Any]) -> None:
+def describe(path: str, found: Info) -> None:
     """Print what `formats.info` found."""
     typer.echo(one_line(f"{path}: {found['format']}"))
     rows = [[name, split["pictures"], split["captions"]] for name, split in found["splits"].items()]
@@ -25,15 +28,15 @@ def describe(path: str, found: dict[str, Any]) -> None:
     _problems(found["problems"])
 
 
-def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(found: Info) -> Iterator[tuple[str, str]]:
     yield "captions a picture", _spread(found["captions_per_picture"], "mean")
     if sizes := found.get("picture_sizes"):
         yield "width", f"{_spread(sizes['width'], 'median')} px"
         yield "height", f"{_spread(sizes['height'], 'median')} px"
-    if found.get("features"):
-        yield "picture features", shown(tuple(found["features"]))
-    if found.get("text_features"):
-        yield "text features", shown(tuple(found["text_features"]))
+    if features := found["features"]:
+        yield "picture features", shown(tuple(features))
+    if features := found["text_features"]:
+        yield "text features", shown(tuple(features))
     if labels := found["labels"]:
         names = one_line(", ".join(labels["names"][:NAMES]))
         yield "labels", f"{shown(labels['classes'])} classes ({names}{', ...' if labels['classes'] > NAMES else ''})"
@@ -48,7 +51,7 @@ def _spread(values: dict[str, float], middle: str) -> str:
     return f"{values['min']:g} to {values['max']:g} ({middle} {values[middle]:.4g})"
 
 
-def _problems(problems: list[dict[str, Any]]) -> None:
+def _problems(problems: list[ProblemInfo]) -> None:
     if not problems:
         typer.echo("no problems found")
         return

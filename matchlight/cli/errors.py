@@ -10,7 +10,9 @@ import difflib
 import os
 import sys
 import traceback
-from typing import Any
+from typing import Protocol, TypeGuard
+
+import typer
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 DEBUG = "MATCHLIGHT_DEBUG"
@@ -60,22 +62,33 @@ def _is_bad_input(error: BaseException) -> bool:
     return core is not None and isinstance(error, core.BadInput)
 
 
-def _is_usage(error: BaseException) -> bool:
+class UsageError(Protocol):
+    """What a wrong command line raises, in Click and in Typer's copy of it."""
+
+    message: str
+    exit_code: int
+
+    def format_message(self) -> str:
+        """The message for a person."""
+
+
+def _is_usage(error: BaseException) -> TypeGuard[UsageError]:
     # Older Typers raise Click's errors, newer ones those of a copy inside: ask what an error can do, not for its class.
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _usage(error: Any) -> list[str]:
+def _usage(error: UsageError) -> list[str]:
     context = getattr(error, "ctx", None)
     lines = [one_line(_usage_message(error, context))]
     return [*lines, f"try '{context.command_path} --help'"] if context else lines
 
 
-def _usage_message(error: Any, context: Any) -> str:
+def _usage_message(error: UsageError, context: typer.Context | None) -> str:
     message = error.message or error.format_message()
-    if hasattr(error, "option_name") and hasattr(error, "possibilities"):  # no such option
+    option = getattr(error, "option_name", None)
+    if option is not None and hasattr(error, "possibilities"):  # no such option
         known = [name for param in context.command.params for name in param.opts] if context else []
-        return f"no option {error.option_name}{nearest(error.option_name, known)}"
+        return f"no option {option}{nearest(option, known)}"
     commands = getattr(getattr(context, "command", None), "commands", None)
     if commands and message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
 from matchlight.cli.output import emit
+
+if TYPE_CHECKING:
+    from matchlight.measuring.referee import Scored
+    from matchlight.pairs import Pairs
 
 PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels", "all")
 Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
@@ -69,7 +73,7 @@ def evaluate(asked: EvaluateOptions) -> None:
 
     pairs = _data(asked.data, asked.scores)
 
-    def read(paths: list[Path]) -> Any:
+    def read(paths: list[Path]) -> Scored:
         return _scored(
             paths, pairs, asked.split, protocol=asked.protocol, device=asked.device, precision=asked.precision
         )
@@ -92,7 +96,7 @@ def evaluate(asked: EvaluateOptions) -> None:
     emit(report) if asked.json else print_report(report)
 
 
-def _data(data: Path, scores: Path | None) -> Any:
+def _data(data: Path, scores: Path | None) -> Pairs:
     """The data set; a file that scores must not be written to is told before anything slow."""
     from matchlight.pairs import Pairs
 
@@ -104,7 +108,7 @@ def _data(data: Path, scores: Path | None) -> Any:
     return pairs
 
 
-def _scored(paths: list[Path], pairs: Any, split: str, *, protocol: str, device: str, precision: str) -> Any:
+def _scored(paths: list[Path], pairs: Pairs, split: str, *, protocol: str, device: str, precision: str) -> Scored:
     """Scores from run folders, or from files where they are no folders."""
     from matchlight.measuring.referee import Scored, read_scores
     from matchlight.runs.evaluation import Scoring, scored

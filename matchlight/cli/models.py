@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,10 @@ from matchlight.cli.evaluate import Data, Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
 from matchlight.cli.options import Json, command_of
 from matchlight.cli.output import emit, table
+
+if TYPE_CHECKING:
+    from matchlight.runs.folder import Run
+    from matchlight.training.registry import Method
 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
 OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
@@ -37,33 +41,32 @@ def methods(
     table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in methods().values()])
 
 
-def _one(chosen: Any, *, json: bool) -> None:
+def _one(chosen: Method, *, json: bool) -> None:
     """The arguments of a method, with the paper's values and what the presets change."""
     from matchlight.training.registry import Chosen
 
     if json:
         emit(_described(chosen))
         return
-    chosen = Chosen.of(chosen, {})
-    presets = {"small": chosen.small, **chosen.presets}
+    whole = Chosen.of(chosen, {})
+    presets = whole.presets.items()
     rows = [
-        [name, str(value), ", ".join(f"{one} {preset[name]}" for one, preset in presets.items() if name in preset)]
-        for name, value in chosen.defaults.items()
+        [name, str(value), ", ".join(f"{one} {preset[name]}" for one, preset in presets if name in preset)]
+        for name, value in whole.defaults.items()
     ]
     table(f"{chosen.name}: {chosen.paper}", ["argument", "paper", "presets"], rows)
 
 
-def _described(method: Any) -> dict[str, Any]:
+def _described(method: Method) -> dict[str, object]:
     from matchlight.training.registry import Chosen
 
-    method = Chosen.of(method, {})
-    presets = ["auto", "paper", "small", *method.presets]
+    whole = Chosen.of(method, {})
     return {
         "name": method.name,
         "paper": method.paper,
         "needs": list(method.needs),
-        "defaults": method.defaults,
-        "presets": presets,
+        "defaults": whole.defaults,
+        "presets": ["auto", *whole.presets],
     }
 
 
@@ -127,7 +130,7 @@ def _arguments(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-def _finished(run: Any, *, json: bool) -> None:
+def _finished(run: Run, *, json: bool) -> None:
     from matchlight.devices import rank
     from matchlight.files import read_json
 

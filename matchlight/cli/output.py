@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -16,12 +16,12 @@ def help_alone(context: typer.Context) -> None:
         typer.echo(text)
 
 
-def emit(result: Any) -> None:
+def emit(result: object) -> None:
     """Print one JSON value; arrays become lists, paths text, and what JSON cannot say (nan, infinity) null."""
     typer.echo(json.dumps(_plain(result), allow_nan=False))
 
 
-def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+def table(title: str, columns: list[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a neat table: the first column is names, the others are numbers or short texts, set to the right."""
     from rich.console import Console
     from rich.table import Table
@@ -35,7 +35,7 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     Console(highlight=False).print(sheet)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for a person: 12,345; 36 x 2048; image 12, text 14."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
@@ -53,7 +53,7 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from typing import Any
+from collections.abc import Callable
+from typing import TypedDict
 
 import numpy as np
 
@@ -23,7 +24,50 @@ SAMPLE = 200  # pictures whose size is looked at without `check`
 BLOCK = 1024
 
 
-def info(pairs: Pairs, check: bool = True) -> dict[str, Any]:
+class Labelled(TypedDict):
+    """The labels of a data set."""
+
+    classes: int
+    names: list[str]
+    single: bool  # every item has exactly one class
+    per_picture: dict[str, float]
+
+
+class Extent(TypedDict):
+    """Sizes of the pictures looked at."""
+
+    looked_at: int
+    width: dict[str, float]
+    height: dict[str, float]
+
+
+class ProblemInfo(TypedDict):
+    """One kind of problem, how often, and a few examples."""
+
+    kind: str
+    count: int
+    examples: list[str]
+
+
+class Info(TypedDict):
+    """What `matchlight data info --json` prints."""
+
+    format: str
+    pictures: int
+    captions: int
+    splits: dict[str, dict[str, int]]
+    captions_per_picture: dict[str, float]
+    labels: Labelled | None
+    picture_sizes: Extent | None
+    features: list[int] | None
+    regions: int | None
+    text_features: list[int] | None
+    boxes: list[int] | None
+    relevance: int | None
+    problems: list[ProblemInfo]
+
+
+def info(pairs: Pairs, check: bool = True) -> Info:
     """Counts, sizes and problems as plain JSON values."""
     looked = _looked_at(pairs, check)
     found = _merged(pairs.problems, looked.problems(pairs) if looked and check else [])
@@ -58,7 +102,7 @@ def _spread(values: np.ndarray, middle: str) -> dict[str, float]:
     return {"min": int(values.min()), middle: round(centre, 3), "max": int(values.max())}
 
 
-def _labels(labels: Labels | None) -> dict[str, Any] | None:
+def _labels(labels: Labels | None) -> Labelled | None:
     if labels is None:
         return None
     return {
@@ -92,7 +136,7 @@ class Looked:
             self.same[seen[0]].append(place)
             self.extent.append(seen[1])
 
-    def sizes(self) -> dict[str, Any] | None:
+    def sizes(self) -> Extent | None:
         """Smallest, middle and largest width and height."""
         if not self.extent:
             return None
@@ -124,7 +168,7 @@ def _looked_at(pairs: Pairs, check: bool) -> Looked | None:
     return Looked(pairs.pictures, places)
 
 
-def _looker(pictures: PictureSource) -> Any:
+def _looker(pictures: PictureSource) -> Callable[[int], tuple[bytes, tuple[int, int]] | BadPicture]:
     """A function of a place: the file's digest and the picture's size, or what is wrong with it."""
     limit = getattr(pictures, "max_pixels", MAX_PIXELS)
     names = getattr(pictures, "names", None)

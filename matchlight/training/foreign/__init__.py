@@ -13,18 +13,19 @@ import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from matchlight.core import BadInput
 from matchlight.training.foreign.containers import read_legacy, read_zip
 from matchlight.training.foreign.machine import Forbidden, Machine, Options, Refused, shown
 from matchlight.training.foreign.names import Names
 
+T = TypeVar("T")
 __all__ = ["Options", "read_checkpoint", "read_vocabulary_words"]
 LARGEST_VOCABULARY = 1 << 28  # bytes; the largest published ones are under one megabyte
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
+def read_checkpoint(path: str | Path) -> dict[str, object]:
     """The contents of a PyTorch checkpoint: `opt` is an `Options`, parameters are plain tensors on the CPU."""
     file, size = _regular(path)
     result = _refusing(file, lambda: _unpacked(file, size))
@@ -64,7 +65,7 @@ def _regular(path: str | Path) -> tuple[Path, int]:
     return file, status.st_size
 
 
-def _refusing(file: Path, read: Callable[[], Any]) -> Any:
+def _refusing(file: Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except Refused as refusal:
@@ -73,7 +74,7 @@ def _refusing(file: Path, read: Callable[[], Any]) -> Any:
         raise BadInput(f"{file} cannot be read: {error.strerror or error}") from None
 
 
-def _unpacked(file: Path, size: int) -> Any:
+def _unpacked(file: Path, size: int) -> object:
     with file.open("rb") as stream:
         head = stream.read(512)
     if head.startswith(b"PK\x03\x04"):
@@ -83,14 +84,14 @@ def _unpacked(file: Path, size: int) -> Any:
     return read_legacy(file, size)
 
 
-def _json(raw: bytes) -> Any:
+def _json(raw: bytes) -> object:
     try:
         return json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise Refused(f"is not readable JSON: {shown(str(error))}") from None
 
 
-def _pickled(raw: bytes) -> Any:
+def _pickled(raw: bytes) -> object:
     try:
         return Machine(io.BytesIO(raw), Names(), size=len(raw)).run()
     except Forbidden:
@@ -99,7 +100,7 @@ def _pickled(raw: bytes) -> Any:
         raise Refused("is no vocabulary: neither JSON nor a whole pickled `Vocabulary`") from None
 
 
-def _check_ids(file: Path, words: dict[Any, Any]) -> None:
+def _check_ids(file: Path, words: dict[object, object]) -> None:
     """Ids are the rows of a weight matrix: 0, 1, 2, ... each used once."""
     seen: dict[int, str] = {}
     for word, place in words.items():

@@ -11,7 +11,8 @@ import mmap
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from matchlight.training.foreign.literals import exactly
 from matchlight.training.foreign.machine import Forbidden, Known, Machine, Refused, shown
@@ -30,7 +31,7 @@ class Storages(Names):
         self.size = size
         self.made: dict[str, Storage] = {}
 
-    def fetch(self, key: Any) -> Storage:
+    def fetch(self, key: object) -> Storage:
         """The storage of an id: ("storage", kind, key, device, count[, part])."""
         if type(key) is not tuple or len(key) not in (5, 6) or key[0] != "storage":
             raise Forbidden("refers to something else than a storage, which is refused")
@@ -44,7 +45,7 @@ class Storages(Names):
             raise Refused(f"is damaged: it describes storage {shown(name)} in two ways")
         return held if len(key) == 5 or key[5] is None else held.part(*key[5][1:])
 
-    def make(self, name: str, kind: Any, count: int) -> Storage:
+    def make(self, name: str, kind: torch.dtype, count: int) -> Storage:
         """A new storage of `count` numbers."""
         raise NotImplementedError
 
@@ -60,7 +61,7 @@ class Zipped(Storages):
         if self.order not in ("little", "big"):
             raise Refused(f"is damaged: byte order {shown(self.order)}")
 
-    def make(self, name: str, kind: Any, count: int) -> Storage:
+    def make(self, name: str, kind: torch.dtype, count: int) -> Storage:
         """Read the entry, which must be as long as the pickle says."""
         entry = self.archive.NameToInfo.get(f"{self.root}/data/{name}")
         if entry is None or entry.file_size != count * kind.itemsize:
@@ -79,14 +80,14 @@ class Trailing(Storages):
         super().__init__(size)
         self.left = size  # bytes the file can still hold
 
-    def make(self, name: str, kind: Any, count: int) -> Storage:
+    def make(self, name: str, kind: torch.dtype, count: int) -> Storage:
         """Room for the numbers, if the file can hold them beside those asked for before."""
         self.left -= count * kind.itemsize
         if self.left < 0:
             raise Refused(f"is cut short or damaged: it is too small for storage {shown(name)} of {count} numbers")
         return storage(bytearray(count * kind.itemsize), kind, size=self.size)
 
-    def fill(self, keys: Any, data: mmap.mmap) -> None:
+    def fill(self, keys: object, data: mmap.mmap) -> None:
         """Read the raw storages, each after its own length, in the order of their keys."""
         if type(keys) is not list or not all(type(key) is str for key in keys) or set(keys) != set(self.made):
             raise Refused("is damaged: its list of storages does not fit its tensors")
@@ -99,7 +100,7 @@ class Trailing(Storages):
             to_native(held.raw, held.kind)
 
 
-def read_zip(path: Path, size: int) -> Any:
+def read_zip(path: Path, size: int) -> object:
     """What the pickle of a zip checkpoint describes."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -123,7 +124,7 @@ def _root(archive: zipfile.ZipFile, size: int) -> str:
     return roots[0]
 
 
-def read_legacy(path: Path, size: int) -> Any:
+def read_legacy(path: Path, size: int) -> object:
     """What a checkpoint of PyTorch before 1.6 describes: four pickles, a list of keys, the storages."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if not _opens_well(data, size):
@@ -151,5 +152,5 @@ def _opens_well(data: mmap.mmap, size: int) -> bool:
         return False
 
 
-def _is(number: int, value: Any) -> bool:
+def _is(number: int, value: object) -> bool:
     return type(value) is int and value == number

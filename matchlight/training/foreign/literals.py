@@ -6,7 +6,7 @@ import codecs
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Stream(Protocol):
@@ -37,12 +37,17 @@ def line(stream: Stream) -> bytes:
     return raw[:-1]
 
 
-def fixed(form: str) -> Callable[[Stream], Any]:
-    """A reader of one number of this `struct` form."""
-    return lambda stream: struct.unpack(form, exactly(stream, struct.calcsize(form)))[0]
+def real(stream: Stream) -> float:
+    """One number of eight bytes, the largest first."""
+    return float(struct.unpack(">d", exactly(stream, 8))[0])
 
 
-def _counted(form: str, decode: Callable[[bytes], Any]) -> Callable[[Stream], Any]:
+def fixed(form: str) -> Callable[[Stream], int]:
+    """A reader of one whole number of this `struct` form."""
+    return lambda stream: int(struct.unpack(form, exactly(stream, struct.calcsize(form)))[0])
+
+
+def _counted(form: str, decode: Callable[[bytes], object]) -> Callable[[Stream], object]:
     length = fixed(form)
     return lambda stream: decode(exactly(stream, length(stream)))
 
@@ -72,7 +77,7 @@ def _long(raw: bytes) -> int:
     return int.from_bytes(raw, "little", signed=True)
 
 
-LITERALS: dict[bytes, Callable[[Stream], Any]] = {  # instructions that push what they carry
+LITERALS: dict[bytes, Callable[[Stream], object]] = {  # instructions that push what they carry
     pickle.NONE: lambda stream: None,
     pickle.NEWTRUE: lambda stream: True,
     pickle.NEWFALSE: lambda stream: False,
@@ -83,7 +88,7 @@ LITERALS: dict[bytes, Callable[[Stream], Any]] = {  # instructions that push wha
     pickle.INT: _integer,
     pickle.LONG: lambda stream: int(line(stream).rstrip(b"L")),
     pickle.FLOAT: lambda stream: float(line(stream)),
-    pickle.BINFLOAT: fixed(">d"),
+    pickle.BINFLOAT: real,
     pickle.BININT: fixed("<i"),
     pickle.BININT1: fixed("<B"),
     pickle.BININT2: fixed("<H"),

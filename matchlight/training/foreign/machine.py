@@ -12,7 +12,9 @@ import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+import torch
 
 from matchlight.training.foreign.literals import LITERALS, Stream, as_text, exactly, fixed, line
 
@@ -28,12 +30,12 @@ class Forbidden(Refused):
     """The file asks for something that no checkpoint needs: a name or a call that is not on the list."""
 
 
-class Options(dict[str, Any]):
+class Options(dict[str, object]):
     """The attributes of an object in a file and nothing of its behaviour; `options.margin` or `options["margin"]`."""
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__") or name not in self:  # Python's own hooks are never answered by a file
             raise AttributeError(f"the file holds no option {name!r}")
         return self[name]
@@ -44,8 +46,8 @@ class Known:
     """A name that files may ask for: what is made when they call it, or the kind of number a storage holds."""
 
     name: str
-    make: Callable[..., Any] | None = None
-    kind: Any = None
+    make: Callable[..., object] | None = None
+    kind: torch.dtype | None = None
 
 
 class World(Protocol):
@@ -54,10 +56,10 @@ class World(Protocol):
     def find(self, module: str, name: str) -> Known:
         """What a name stands for."""
 
-    def fetch(self, key: Any) -> Any:
+    def fetch(self, key: object) -> object:
         """What a persistent id stands for."""
 
-    def restore(self, target: Any, state: Any) -> None:
+    def restore(self, target: object, state: object) -> None:
         """Give an object its state."""
 
 
@@ -67,7 +69,7 @@ def shown(text: object) -> str:
     return plain if len(plain) <= 80 else plain[:77] + "..."
 
 
-def plain_key(key: Any) -> Any:
+def plain_key(key: object) -> object:
     """A dictionary key that is cheap to hash; Python 2's byte keys become text."""
     if isinstance(key, bytes):
         return as_text(key)
@@ -83,11 +85,11 @@ class Machine:
     def __init__(self, stream: Stream, world: World, *, size: int) -> None:
         self.stream, self.world = stream, world
         self.budget = 4 * size + SLACK
-        self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # the stacks under each mark
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.below: list[list[object]] = []  # the stacks under each mark
+        self.memo: dict[int, object] = {}
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """What the pickle describes."""
         try:
             while (code := exactly(self.stream, 1)) != pickle.STOP:
@@ -106,7 +108,7 @@ class Machine:
         else:
             raise Refused(f"is not a pickle that can be read safely: instruction {code!r} is refused")
 
-    def _spend(self, parts: Any) -> None:
+    def _spend(self, parts: object) -> None:
         """Calls copy what they are given, and a memo lets them be given the same thing again and again."""
         held = parts if isinstance(parts, tuple) else (parts,)
         self.budget -= 16 + sum(len(part) for part in held if isinstance(part, (str, bytes, list, dict, tuple)))
@@ -118,7 +120,7 @@ class Machine:
         self.below.append(self.stack)
         self.stack = []
 
-    def since_mark(self) -> list[Any]:
+    def since_mark(self) -> list[object]:
         """All that was pushed since the last mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
@@ -140,26 +142,26 @@ class Machine:
         """Keep the last thing under a number."""
         self.memo[place] = self.stack[-1]
 
-    def append(self, items: list[Any]) -> None:
+    def append(self, items: list[object]) -> None:
         """Items onto the list below."""
         if type(self.stack[-1]) is not list:
             raise TypeError
         self.stack[-1].extend(items)
 
-    def insert(self, items: list[Any]) -> None:
+    def insert(self, items: list[object]) -> None:
         """Keys and values in turn into the dictionary below."""
         if type(self.stack[-1]) is not dict or len(items) % 2:
             raise TypeError
         for key, value in zip(items[::2], items[1::2], strict=True):
             self.stack[-1][plain_key(key)] = value
 
-    def include(self, items: list[Any]) -> None:
+    def include(self, items: list[object]) -> None:
         """Items into the set below."""
         if type(self.stack[-1]) is not set:
             raise TypeError
         self.stack[-1].update(plain_key(item) for item in items)
 
-    def name(self, module: Any, name: Any) -> Known:
+    def name(self, module: object, name: object) -> Known:
         """What a name stands for in this world."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise TypeError
@@ -177,9 +179,11 @@ class Machine:
         self._spend(args)
         self.stack.append(function.make(*args))
 
-    def fresh(self, cls: Any, args: Any) -> None:
+    def fresh(self, cls: object, args: object) -> None:
         """An object of a class: its attributes come later, so only empty arguments make sense."""
-        if not isinstance(cls, Known) or cls.make is not Options or len(args):
+        if not isinstance(args, (tuple, list)):
+            raise TypeError
+        if not isinstance(cls, Known) or cls.make is not Options or args:
             raise Forbidden(
                 f"builds {cls.name if isinstance(cls, Known) else 'a value'} as an object, which is refused"
             )
@@ -192,7 +196,7 @@ class Machine:
         self.world.restore(target, state)
 
 
-def _operands(machine: Machine, count: int) -> list[Any]:
+def _operands(machine: Machine, count: int) -> list[object]:
     if len(machine.stack) <= count:  # what they act on lies below them
         raise IndexError
     taken = machine.stack[-count:]
@@ -200,12 +204,12 @@ def _operands(machine: Machine, count: int) -> list[Any]:
     return taken
 
 
-def _instance(machine: Machine, cls: Any | None = None) -> None:
+def _instance(machine: Machine, cls: object | None = None) -> None:
     items = machine.since_mark()
     machine.fresh(items.pop(0) if cls is None else cls, items)
 
 
-def _push(make: Callable[[Machine], Any]) -> Callable[[Machine], None]:
+def _push(make: Callable[[Machine], object]) -> Callable[[Machine], None]:
     def step(machine: Machine) -> None:
         value = make(machine)  # first, since it may put another stack in place
         machine.stack.append(value)
@@ -215,7 +219,7 @@ def _push(make: Callable[[Machine], Any]) -> Callable[[Machine], None]:
 
 def _ahead(form: str) -> Callable[[Machine], int]:
     read = fixed(form)
-    return lambda machine: int(read(machine.stream))
+    return lambda machine: read(machine.stream)
 
 
 def _dictionary(machine: Machine) -> None:
@@ -224,7 +228,7 @@ def _dictionary(machine: Machine) -> None:
     machine.insert(items)
 
 
-STEPS: dict[bytes, Callable[[Machine], Any]] = {  # instructions that act on the stack
+STEPS: dict[bytes, Callable[[Machine], object]] = {  # instructions that act on the stack
     pickle.PROTO: _ahead("<B"),
     pickle.FRAME: _ahead("<Q"),
     pickle.MARK: Machine.mark,

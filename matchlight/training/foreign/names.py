@@ -1,4 +1,4 @@
-"""The names a file may ask for, and the harmless thing each one makes. Any other name is refused.
+"""The names a file may ask for, and the harmless thing each one makes. object other name is refused.
 
 Options (`argparse.Namespace`) and vocabularies become dictionaries of their attributes, numpy's scalars plain numbers,
 parameters plain tensors; the attributes PyTorch hangs on dictionaries of weights (`_metadata`) are dropped.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,35 +40,37 @@ class Number:
         self.code, self.order = code, "="
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """The numpy type itself."""
         return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
 
 
-def _number(code: Any, *_: Any) -> Number:
+def _number(code: object, *_: object) -> Number:
     if not isinstance(code, str) or code not in CODES:
         raise Refused(f"holds a numpy value of type {shown(code)}, which is refused: only numbers are read")
     return Number(code)
 
 
-def _raw(data: Any) -> bytes:
-    return data.encode("latin-1") if isinstance(data, str) else bytes.join(b"", [data])
+def _raw(data: object) -> bytes:
+    if not isinstance(data, (str, bytes, bytearray)):
+        raise TypeError("numbers that are no bytes")
+    return data.encode("latin-1") if isinstance(data, str) else bytes(data)
 
 
-def _scalar(number: Any, data: Any) -> Any:
+def _scalar(number: object, data: object) -> object:
     raw = _raw(data)
     if not isinstance(number, Number) or len(raw) != number.dtype.itemsize:
         raise ValueError("a numpy scalar of the wrong length")
     return np.frombuffer(raw, number.dtype)[0].item()
 
 
-def _empty_array(kind: Any, shape: Any, code: Any) -> np.ndarray[Any, Any]:
+def _empty_array(kind: object, shape: object, code: object) -> np.ndarray:
     if kind is not ARRAY:
         raise Refused("holds a numpy array of a special class, which is refused")
     return np.empty(0, np.float32)  # the true shape and numbers come with its state
 
 
-def _restore_array(array: np.ndarray[Any, Any], state: tuple[Any, ...]) -> None:
+def _restore_array(array: np.ndarray, state: tuple[object, ...]) -> None:
     _, shape, number, fortran, data = state
     raw = _raw(data)
     if type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
@@ -80,37 +81,39 @@ def _restore_array(array: np.ndarray[Any, Any], state: tuple[Any, ...]) -> None:
     array.__setstate__((1, shape, number.dtype, bool(fortran), raw))  # type: ignore[arg-type]
 
 
-def _encode(text: Any, encoding: Any) -> bytes:
+def _encode(text: object, encoding: object) -> bytes:
     if encoding not in ("latin1", "latin-1"):  # how Python 3 writes bytes for Python 2
         raise Refused(f"encodes text as {shown(encoding)}, which is refused")
-    return str.encode(text, "latin-1")
+    if not isinstance(text, str):
+        raise TypeError("text that is none")
+    return text.encode("latin-1")
 
 
-def _ordered(pairs: Any = ()) -> dict[Any, Any]:
+def _ordered(pairs: object = ()) -> dict[object, object]:
     if not isinstance(pairs, (list, tuple)):
         raise TypeError("a dictionary of something else than pairs")
     return {plain_key(key): value for key, value in pairs}
 
 
-def _members(items: Any = ()) -> list[Any]:
+def _members(items: object = ()) -> list[object]:
     if not isinstance(items, (list, tuple)):
         raise TypeError("a set of something else than a list")
     return [plain_key(item) for item in items]
 
 
-def _reconstructed(cls: Any, base: Any, state: Any) -> Options:
+def _reconstructed(cls: object, base: object, state: object) -> Options:
     if not isinstance(cls, Known) or cls.make is not Options or base is not OBJECT or state is not None:
         raise Forbidden("rebuilds an object of an unknown class, which is refused")
     return Options()
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
+def _tensor(storage: object, offset: object, size: object, stride: object, *rest: object) -> Tensor:
     if len(rest) > 3 or any(rest[2:]):  # requires_grad and hooks do not matter; conjugate and negative bits would
         raise Refused("holds a tensor with lazily conjugated or negated values; save a resolved copy")
     return view(storage, offset, size, stride)
 
 
-def _parameter(data: Any, *_: Any) -> Tensor:
+def _parameter(data: object, *_: object) -> Tensor:
     if not isinstance(data, Tensor):
         raise TypeError("a parameter that is no tensor")
     return data
@@ -120,7 +123,7 @@ ARRAY, OBJECT = Known("numpy.ndarray"), Known("object")
 
 
 def _table() -> dict[tuple[str, str], Known]:
-    makers: dict[str, Callable[..., Any]] = {
+    makers: dict[str, Callable[..., object]] = {
         "torch._utils._rebuild_tensor": _tensor,
         "torch._utils._rebuild_tensor_v2": _tensor,
         "torch._utils._rebuild_parameter": _parameter,
@@ -164,17 +167,17 @@ class Names:
             raise Forbidden(f"asks for {asked}, which is refused: only tensors, plain values and options are read")
         return KNOWN[module, name]
 
-    def fetch(self, key: Any) -> Any:
+    def fetch(self, key: object) -> object:
         """Persistent ids belong to checkpoints."""
         raise Refused("refers to data outside itself, which only a checkpoint may")
 
-    def restore(self, target: Any, state: Any) -> None:
+    def restore(self, target: object, state: object) -> None:
         """Give an object its state: attributes for options, numbers for numpy's arrays."""
         if type(target) is Options and isinstance(state, dict):
             target.update((str(plain_key(key)), value) for key, value in state.items())
-        elif type(target) is Number:
+        elif type(target) is Number and isinstance(state, tuple):
             target.order = state[1] if state[1] in ("<", ">") else "="
-        elif type(target) is np.ndarray:
+        elif type(target) is np.ndarray and isinstance(state, tuple):
             _restore_array(target, state)
         elif type(target) is not dict:  # what hangs on a dictionary (`_metadata`) is dropped
             raise Forbidden(f"sets the state of a {type(target).__name__}, which is refused")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class Storage:
         return Storage(self.flat, self.raw, self.start + start, length, self.most)
 
 
-def whole(number: Any) -> bool:
+def whole(number: object) -> TypeGuard[int]:
     """Whether this is a count or place that fits 63 bits."""
     return type(number) is int and 0 <= number < 1 << 63
 
@@ -59,11 +59,11 @@ def to_native(raw: bytearray, kind: torch.dtype, order: str = "little") -> None:
         held[:] = held != 0
 
 
-def view(held: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+def view(held: object, offset: object, size: object, stride: object) -> Tensor:
     """The tensor of this shape inside a storage, sharing its memory."""
-    if not isinstance(held, Storage) or type(size) not in (tuple, list) or type(stride) not in (tuple, list):
+    if not isinstance(held, Storage) or not isinstance(size, (tuple, list)) or not isinstance(stride, (tuple, list)):
         raise TypeError("a tensor without a storage or a shape")
-    if not all(map(whole, (offset, *size, *stride))) or len(size) != len(stride) or len(size) > MOST_AXES:
+    if not whole(offset) or not all(map(whole, (*size, *stride))) or len(size) != len(stride) or len(size) > MOST_AXES:
         raise Refused("is damaged: a tensor's shape makes no sense")
     beyond = offset if 0 in size else offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if beyond > held.length:
