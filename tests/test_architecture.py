@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -24,7 +26,7 @@ def measured(modules: dict[str, shape.Module]) -> dict[str, shape.Figure]:
 
 
 BOUNDED = [
-    "root modules", "function lines, median",
+    "root modules", "import cycles", "upward imports", "function lines, median",
     "function lines, 90%", "function lines, longest", "silent tests",
 ]  # fmt: skip
 
@@ -32,6 +34,30 @@ BOUNDED = [
 @pytest.mark.parametrize("name", BOUNDED)
 def test_the_code_keeps_within_its_bounds(measured: dict[str, shape.Figure], name: str) -> None:
     assert not measured[name].broken, "\n".join(measured[name].places)
+
+
+def test_a_packages_docstring_names_each_of_its_files(modules: dict[str, shape.Module]) -> None:
+    """A file by its name, a package in it by its name too."""
+    packages = [module for module in modules.values() if module.path.endswith("__init__.py")]
+    files = [(module, name) for module in packages for name in contents(ROOT / module.path)]
+    missing = [f"{module.path}: {name}" for module, name in files if name not in listed(module)]
+    assert not missing, "\n".join(missing)
+
+
+def listed(package: shape.Module) -> set[str]:
+    """The words in a docstring that may stand for files: name.py, name/, `name`, and every word of an indented list."""
+    (tree,) = [node for node in package.nodes if isinstance(node, ast.Module)]
+    text = ast.get_docstring(tree) or ""
+    lists = " ".join(line for line in text.splitlines() if line.startswith("    "))
+    marked = re.findall(r"(\w+)(?:\.py|/)", text) + re.findall(r"`(\w+)`", text)
+    return {*re.findall(r"\w+", lists), *marked}
+
+
+def contents(init: Path) -> list[str]:
+    """The modules and packages that lie beside an `__init__.py`."""
+    files = [path.stem for path in init.parent.glob("*.py")]
+    folders = [path.parent.name for path in init.parent.glob("*/__init__.py")]
+    return sorted({*files, *folders} - {"__init__", "__main__"})
 
 
 def test_every_folder_of_modules_is_a_package(modules: dict[str, shape.Module]) -> None:
