@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ class SecondRound(Strategy):
         data = fingerprint(run.pairs)
         if self.candidates is not None:
             found = load_for(self.candidates, run.pairs, data=data).within(run.rows, run.pairs.picture)
-            about: dict[str, Any] = {"from": Path(self.candidates).name}
+            about: dict[str, Json] = {"from": Path(self.candidates).name}
         else:
             top = self.depth * (1 if self.filter == "none" else SPARE)
             found, about = mine_into(

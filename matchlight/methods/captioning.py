@@ -10,13 +10,11 @@ once for all of its captions, and writing stops at the batch's longest caption i
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.encoders import read
 from matchlight.parts.layers import masked_softmax
 
@@ -121,7 +119,7 @@ class Described(Objective):
         self.reduction = ranking.reduction
         self.needs_matrix = ranking.needs_matrix
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """The ranking's terms and "caption", (P,)."""
         return {**self.ranking(scores, embeddings, batch), "caption": self.weight * self.describe(embeddings, batch)}
 
@@ -129,7 +127,7 @@ class Described(Objective):
         """The same decoder beside another loss."""
         return Described(ranking, self.captioner, weight=self.weight)
 
-    def describe(self, embeddings: dict[str, Any], batch: Batch) -> Tensor:
+    def describe(self, embeddings: dict[str, Embedding], batch: Batch) -> Tensor:
         """(P,) each pair's share of the captioning loss."""
         images, texts = embeddings[IMAGE], batch.sides[TEXT]
         image, text = batch.positive.unbind(1)

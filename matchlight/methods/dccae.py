@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -88,7 +87,7 @@ class Correlation(Objective):
         self.rebuild = rebuild
         self.ridge = ridge
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One number for the pairs, (N,) a side."""
         terms = {"correlation": -correlation(*paired(embeddings, batch), ridge=self.ridge).float()}
         for side, found in both(embeddings) if self.rebuild else []:

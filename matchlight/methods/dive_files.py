@@ -5,22 +5,21 @@ Files hold `args`, `epoch`, `best_score` and `model`, one flat dictionary of wei
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.parts.encoders import gru_names
 from matchlight.training.arguments import Value
 from matchlight.training.foreign.machine import shown
-from matchlight.training.registry import Checkpoint, Foreign, renamed
+from matchlight.training.registry import Checkpoint, Foreign, Weights, renamed
 
 LAYERS = "spm.agg_block.layers."
 OLD_NAMES = {"smooth_chamfer": "smooth_chamfer", "chamfer": "chamfer", "max": "mil", "mp": "mp"}
 
 # what a model computes with and its weights do not show: what can be read, and what the authors' code takes unasked
-UNSEEN: dict[str, tuple[Any, Any]] = {
+UNSEEN: dict[str, tuple[object, object]] = {
     "arch": ("slot", "slot"),  # like the two of captions it must be given there, so a file without it says nothing
     "txt_attention_input": ("wemb", "wemb"),
     "txt_pooling": ("rnn", "rnn"),
@@ -49,7 +48,7 @@ SEEN = {
     "spm_weight_sharing": True,
     "spm_ff_mult": 4.0,
 }
-OF_SIMILARITY: dict[str, dict[str, tuple[Any, Any]]] = {
+OF_SIMILARITY: dict[str, dict[str, tuple[object, object]]] = {
     "smooth_chamfer": {"denominator": (2.0, 2.0), "temperature_txt_scale": (1.0, 1.0)},
     "chamfer": {"denominator": (2.0, 2.0)},
 }
@@ -76,7 +75,7 @@ def read_dive(file: Checkpoint) -> Foreign:
     state = {key.removeprefix("module."): value for key, value in file["model"].items()}
     _check_kind(state)
     similarity = _similarity(options)
-    _check_options(options, similarity["similarity"])
+    _check_options(options, str(similarity["similarity"]))
     named: dict[str, Value] = {
         **_sizes(state, options),
         **similarity,
@@ -96,7 +95,7 @@ def read_dive(file: Checkpoint) -> Foreign:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def _check_kind(state: dict[str, Any]) -> None:
+def _check_kind(state: Weights) -> None:
     if any(key.startswith("txt_enc.bert.") for key in state):
         raise BadInput(
             "use_bert=True: captions are read by BERT, from word pieces, where an import has words of a vocabulary; "
@@ -106,7 +105,7 @@ def _check_kind(state: dict[str, Any]) -> None:
         raise BadInput("only models with the residual MLP on regions and the bi-GRU can be read; this is another kind")
 
 
-def _check_options(options: dict[str, Any], similarity: str) -> None:
+def _check_options(options: Checkpoint, similarity: str) -> None:
     seen = {name: (value, value) for name, value in SEEN.items()}
     silent = []
     for name, (value, unasked) in {**UNSEEN, **seen, **OF_SIMILARITY.get(similarity, {})}.items():
@@ -121,7 +120,7 @@ def _check_options(options: dict[str, Any], similarity: str) -> None:
 # ---- what becomes an argument ----------------------------------------------------------------------------------------
 
 
-def _sizes(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _sizes(state: Weights, options: Checkpoint) -> dict[str, Value]:
     image, text = (len(state[f"{side}.spm.agg_block.latents"]) for side in ("img_enc", "txt_enc"))
     if image != text:
         raise BadInput(f"img_num_embeds={image}, txt_num_embeds={text}: only sets of one size can be read")
@@ -137,7 +136,7 @@ def _sizes(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _similarity(options: dict[str, Any]) -> dict[str, Any]:
+def _similarity(options: Checkpoint) -> dict[str, Value]:
     """The one a model was trained with, as the authors evaluate; `eval_similarity` only chose among its epochs."""
     name = "loss" if "loss" in options else "eval_similarity"
     word = options.get(name, "smooth_chamfer")
@@ -146,9 +145,9 @@ def _similarity(options: dict[str, Any]) -> dict[str, Any]:
     return {"similarity": OLD_NAMES[word], "alpha": float(options.get("temperature", 16.0))}
 
 
-def _training(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _training(state: Weights, options: Checkpoint) -> dict[str, Value]:
     """What the file says about its training, for a run that goes on from it."""
-    named: dict[str, Any] = {ours: float(options[theirs]) for theirs, ours in TRAINING.items() if theirs in options}
+    named: dict[str, Value] = {ours: float(options[theirs]) for theirs, ours in TRAINING.items() if theirs in options}
     named |= _negatives(options)
     if "num_epochs" in options:
         named["epochs"] = int(options["num_epochs"])
@@ -162,7 +161,7 @@ def _training(state: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _negatives(options: dict[str, Any]) -> dict[str, Any]:
+def _negatives(options: Checkpoint) -> dict[str, Value]:
     """`semi_hard_triplet` goes before `max_violation`; `tri_mean_to_max` sets the latter after its first epochs."""
     if options.get("semi_hard_triplet"):
         return {"negatives": "semihard"}
@@ -176,11 +175,11 @@ def _negatives(options: dict[str, Any]) -> dict[str, Any]:
 # ---- what the weights are called -------------------------------------------------------------------------------------
 
 
-def _has_cnn(state: dict[str, Any]) -> bool:
+def _has_cnn(state: Weights) -> bool:
     return any(key.startswith("img_enc.cnn.") for key in state)
 
 
-def _shared(state: dict[str, Any]) -> dict[str, Any]:
+def _shared(state: Weights) -> dict[str, Tensor]:
     """The rounds share their weights, so the file holds each tensor once a round; one is kept."""
     out = {}
     for key, value in state.items():

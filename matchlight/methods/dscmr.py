@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.core import IMAGE, TEXT, Batch, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
     Classified,
     Cosine,
@@ -54,7 +53,7 @@ class Supervised(Objective):
         self.alpha = alpha
         self.beta = beta
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """J1 of each side, J2 of each two sides, J3 of the pairs."""
         terms: Terms = {}
         vectors = {side: found.single.float() for side, found in both(embeddings)}

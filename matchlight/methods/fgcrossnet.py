@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import BadInput, Batch, Group, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.core import BadInput, Batch, Embedding, Group, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
     Classified,
     Cosine,
@@ -77,7 +76,7 @@ class FineGrained(Objective):
         """The same without the ranking constraint: the first stage. The centres are shared."""
         return FineGrained(len(self.centres), centre=self.centre, rank=0.0, centres=self.centres)
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """A term a side, and those of all items together."""
         logits = {side: found.extra["logits"].float() for side, found in both(embeddings)}
         labels = {side: labels_of(batch, side) for side in logits}

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, BadInput, Batch, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.core import IMAGE, BadInput, Batch, Embedding, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.parts.labelwise import (
     Centres,
     Classified,
@@ -81,7 +81,7 @@ class RobustLearning(Objective):
         self.temperature = temperature
         self.loss = loss
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a side, (N,) each, and the contrast of all pairs."""
         terms: Terms = {}
         for side, found in both(embeddings) if self.beta > 0 else []:

@@ -63,7 +63,7 @@ class SoftContrastive(Objective):
         self.uniform = uniform
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """Terms "match" (P,) and "mismatch" (I,), and where they count "kl" and "uniform"."""
         image, text = embeddings[IMAGE], embeddings[TEXT]
         own_i, own_t = batch.core or (len(image), len(text))

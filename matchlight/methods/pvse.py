@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Matcher, Objective, Scores, Sizes, Terms
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
@@ -78,7 +78,7 @@ class Polysemy(Objective):
         self.mmd = mmd
         self.siblings = siblings
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """A term a direction, (P,) each, and one number each for diversity and discrepancy."""
         assert scores.matrix is not None
         terms = dict(self.ranking(scores, embeddings, batch)) if self.ranking else self._hinge(scores.matrix, batch)

@@ -10,13 +10,12 @@ of I'. Four pairs of them must all score below the labelled one, by name of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, Batch, Objective, Scores, Terms
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.objectives import INF, contrast
 from matchlight.training.mining.candidates import NONE, Candidates
 from matchlight.training.mining.filters import Grouped
@@ -127,7 +126,7 @@ class Quintuplets(Objective):
         self.detach = detach
         self.reduction = ranking.reduction
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """The ranking's terms, and one (P,) term a link."""
         terms = self.ranking(scores, embeddings, batch)
         if TRIPLETS[0] not in scores.links:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ from matchlight.training.arguments import (
     Whole,
 )
 from matchlight.training.contract import Recipe
-from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
+from matchlight.training.registry import Checkpoint, Foreign, Method, Weights, renamed
 from matchlight.training.schedules import groups, staircase
 from matchlight.training.strategies import Plain, WarmUp
 
@@ -169,7 +169,7 @@ class SCAN(AttentionArguments):
 WORDS = {"embed.": "encoders.text.words.embed."} | gru_names("rnn.", "encoders.text.words.")
 
 
-def plain_projection(image: dict[str, Any], name: str = "fc.") -> dict[str, Any]:
+def plain_projection(image: Weights, name: str = "fc.") -> dict[str, Tensor]:
     """The picture's projection as weight and bias; weight normalisation (one gain for all of it) is multiplied out."""
     if f"{name}weight_v" in image:
         direction = image[f"{name}weight_v"]
@@ -178,20 +178,20 @@ def plain_projection(image: dict[str, Any], name: str = "fc.") -> dict[str, Any]
     return renamed(image, {name: "encoders.image.fc."})
 
 
-def read_encoders(file: Checkpoint) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+def read_encoders(file: Checkpoint) -> tuple[dict[str, Value], dict[str, int], dict[str, Tensor]]:
     """Arguments, sizes and weights of `model` = [image, text], the layout of SCAN, BFAN and AOQ's BFAN."""
     image, text = file["model"][:2]
     weights = plain_projection(image) | renamed(text, WORDS)
     return shared_arguments(weights, file["opt"]), shared_sizes(weights), weights
 
 
-def shared_sizes(weights: dict[str, Any]) -> dict[str, int]:
+def shared_sizes(weights: Weights) -> dict[str, int]:
     """What the weights say about the data."""
     vocabulary = len(weights["encoders.text.words.embed.weight"])
     return {"image_dim": weights["encoders.image.fc.weight"].shape[1], "vocabulary": vocabulary}
 
 
-def shared_arguments(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def shared_arguments(weights: Weights, options: Checkpoint) -> dict[str, Value]:
     """What the weights and the options say about encoders and loss."""
     return {
         "dim": weights["encoders.image.fc.weight"].shape[0],

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +85,7 @@ class Anchored(Objective):
         super().__init__()
         self.alpha = alpha
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """Two terms a side, (N,) each."""
         terms: Terms = {}
         for side, found in both(embeddings):

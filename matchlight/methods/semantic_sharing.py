@@ -32,7 +32,7 @@ from matchlight.parts.encoders import from_pixels, gru_names
 from matchlight.parts.layers import masked_mean, unit
 from matchlight.training.arguments import BatchSize, Count, NonNegative, Positive, Share, Training, TunedPictures, Value
 from matchlight.training.contract import Recipe, Siblings
-from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
+from matchlight.training.registry import Checkpoint, Foreign, Method, Weights, renamed
 from matchlight.training.schedules import groups
 from matchlight.training.strategies import Plain
 
@@ -227,7 +227,7 @@ def read_sharing(file: Checkpoint) -> Foreign:
     return Foreign(named, sizes | {"classes": len(heads["fc_predict.weight"])}, weights)
 
 
-def _layers(body: dict[str, Any], depth: int) -> dict[str, Any]:
+def _layers(body: Weights, depth: int) -> dict[str, Tensor]:
     """The transformer under our names: queries, keys and values as one matrix a layer."""
     rest = {key: value for key, value in body.items() if not key.startswith("fc_predict.")}
     names = {"encoder.norm.a_2": "shared.both.norm.scale", "encoder.norm.b_2": "shared.both.norm.shift"}

@@ -5,8 +5,6 @@ A picture may come with several captions; all of them are its own, none is a neg
 
 from __future__ import annotations
 
-from typing import Any
-
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.objectives import Contrast, contrast, hinge_all, hinge_hardest
 from matchlight.parts.sets import crowding, discrepancy
@@ -38,13 +36,13 @@ class Triplet(Objective):
         self.margin = margin
         self.negatives = negatives
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a direction."""
         assert scores.matrix is not None
         return self.kinds[self.negatives](contrast(scores.matrix, batch), self.margin)
 
 
-def own_sets(embeddings: dict[str, Any], batch: Batch) -> tuple[Embedding, Embedding]:
+def own_sets(embeddings: dict[str, Embedding], batch: Batch) -> tuple[Embedding, Embedding]:
     """The sets of a batch's own pictures and captions, without those that only serve further links."""
     images, texts = embeddings[IMAGE], embeddings[TEXT]
     pictures, captions = batch.core or (len(images), len(texts))
@@ -62,7 +60,7 @@ class SetLoss(Objective):
         self.mmd = mmd
         self.diversity = diversity
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """The ranking's terms, "mmd", and "diversity" of each side, one value a set."""
         terms = dict(self.ranking(scores, embeddings, batch))
         images, texts = own_sets(embeddings, batch)

@@ -6,8 +6,6 @@ No term of the method itself compares a picture with its caption. The consistenc
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,7 +52,7 @@ class Labelled(Objective):
         self.mask_weight = mask_weight
         self.consistency = consistency
 
-    def forward(self, scores: Scores, embeddings: dict[str, Any], batch: Batch) -> Terms:
+    def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """A "label" cost a pair (P,), and one number each for "word", "region", "consistency" as far as they count."""
         image, text = batch.positive.unbind(1)
         label = {side: labels_of(batch, side) for side in (IMAGE, TEXT)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -143,13 +143,6 @@ class PooledWords(nn.Module):
         return Embedding(unit(self.pool(self.words(items), items.mask, lengths(items)))[:, None])
 
 
-def pooled(sizes: Sizes, dim: int, *, image: dict[str, Any], text: dict[str, Any], backbone: str | None) -> Matcher:
-    """Pooled regions (behind a backbone where one is named) and pooled words, compared by their cosine."""
-    regions = PooledRegions(sizes.image_dim, dim, **image)
-    words = PooledWords(sizes.vocabulary + 1, dim, **text)  # one row more: the <mask> that words are replaced by
-    return Matcher({IMAGE: from_pixels(regions, backbone) if backbone else regions, TEXT: words}, Dot())
-
-
 @dataclass(frozen=True, kw_only=True)
 class VSEInfinity(TunedPictures, Ranking, Training):
     """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
@@ -181,44 +174,59 @@ class VSEInfinity(TunedPictures, Ranking, Training):
 
     def recipe(self, sizes: Sizes) -> Recipe:
         """Networks, losses, rates and epochs."""
-        image = {
-            "hidden": self.hidden,
-            "pooling": self.pooling,
-            "top": self.top_regions,
-            "drop": self.drop_regions,
-            "norm": self.norm,
-        }
-        text = {"word_dim": self.word_dim, "pooling": self.pooling, "top": self.top_words, "dropout": self.dropout}
         hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
-        probable = partial(
-            Probable, self.loss, temperature=self.temperature, pull=self.pull, q=self.q, siblings=self.siblings
+        rates = (
+            partial(one_cycle, epochs=self.epochs)
+            if self.schedule == "cycle"
+            else partial(step_down, at=self.drop_epoch)
         )
-        rates = {"drop": partial(step_down, at=self.drop_epoch), "cycle": partial(one_cycle, epochs=self.epochs)}[
-            self.schedule
-        ]
-        frozen, seen = (self.freeze_epochs, self.backbone) if self.finetune else (0, None)
+        frozen = self.freeze_epochs if self.finetune else 0
         gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=frozen or None)
-        kept: dict[str, Any] = {
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "clip": self.clip,
-            "ema": self.ema,
-            "select": self.select,
-        }
         return Recipe(
-            matcher=partial(pooled, sizes, self.dim, image=image, text=text, backbone=seen),
-            objective=hinge if self.loss == "hinge" else probable,
+            matcher=partial(self.network, sizes),
+            objective=hinge if self.loss == "hinge" else self.probable,
             strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
             groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=self.decay),
             optimiser="adamw",
             schedule=partial(released, rates=rates, frozen=frozen),
+            epochs=self.epochs,
+            batch=self.batch,
+            clip=self.clip,
+            ema=self.ema,
+            select=self.select,
             siblings=self.siblings,
             validate_every=self.validate_every,
-            **kept,
             augment=partial(
                 changed, p=self.drop_words, mode=self.words, vocabulary=sizes.vocabulary, pixels=self.finetune
             ),
         )
+
+    def probable(self) -> Probable:
+        """The loss of probabilities that was asked for."""
+        settings = {"temperature": self.temperature, "pull": self.pull, "q": self.q}
+        return Probable(self.loss, **settings, siblings=self.siblings)
+
+    def network(self, sizes: Sizes) -> Matcher:
+        """Pooled regions (behind the backbone where it is trained) and pooled words, compared by their cosine."""
+        regions = PooledRegions(
+            sizes.image_dim,
+            self.dim,
+            hidden=self.hidden,
+            pooling=self.pooling,
+            top=self.top_regions,
+            drop=self.drop_regions,
+            norm=self.norm,
+        )
+        words = PooledWords(
+            sizes.vocabulary + 1,  # one row more: the <mask> that words are replaced by
+            self.dim,
+            word_dim=self.word_dim,
+            pooling=self.pooling,
+            top=self.top_words,
+            dropout=self.dropout,
+        )
+        seen: nn.Module = from_pixels(regions, self.backbone) if self.finetune else regions
+        return Matcher({IMAGE: seen, TEXT: words}, Dot())
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from matchlight.training.arguments import (
     Whole,
 )
 from matchlight.training.contract import Phase, Recipe, TrainingRun
-from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
+from matchlight.training.registry import Checkpoint, Foreign, Method, Weights, renamed
 from matchlight.training.schedules import groups, staircase
 from matchlight.training.strategies import Plain
 
@@ -218,7 +218,7 @@ def read_vsrn(file: Checkpoint) -> Foreign:
     return Foreign(named, sizes, picture_weights(image, blocks) | renamed(text, WORDS))
 
 
-def picture_weights(image: dict[str, Any], blocks: int) -> dict[str, Any]:
+def picture_weights(image: Weights, blocks: int) -> dict[str, Tensor]:
     """The picture encoder under our names: three convolutions of width 1 in one matrix, the fourth as a matrix."""
     names = {
         "fc.": "encoders.image.fc.",

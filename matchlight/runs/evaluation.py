@@ -103,17 +103,22 @@ def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[
     return {side: float(np.mean([circular_variance(p.vectors).mean() for p in parts])) for side, parts in sides.items()}
 
 
+class EvaluateOptions(Options, total=False):
+    """Options of protocols, and whether 95% intervals are wanted."""
+
+    ci: bool
+
+
 def evaluate(
     run: Run,
     pairs: Pairs,
     split: str = "test",
     *,
     protocol: str = "auto",
-    ci: bool = False,
     scores: str | Path | None = None,
     others: Sequence[Run] = (),
     scoring: Scoring | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[EvaluateOptions],
 ) -> dict[str, object]:
     """The report of a protocol on one split; `scores` keeps the matrix as a .npy file, `ci` adds 95% intervals.
 
@@ -126,7 +131,7 @@ def evaluate(
     all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)
     if scores is not None:
         write_array(Path(scores), all_scores.matrix)
-    return dict(report_of(all_scores, pairs.subset(split), protocol=protocol, ci=ci, **options))
+    return dict(report_of(all_scores, pairs.subset(split), protocol=protocol, **options))
 
 
 def check_scores_file(path: Path, pairs: Pairs) -> None:

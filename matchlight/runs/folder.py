@@ -23,8 +23,33 @@ from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
 from matchlight.training.callbacks import EpochPrinter, ProgressBar, TensorBoard
 from matchlight.training.network import begin_with, objective_weights
-from matchlight.training.registry import Chosen, Method, built_on, choose, find, settings_of
+from matchlight.training.registry import (
+    Chosen,
+    Method,
+    built_on,
+    choose,
+    file_mark,
+    find,
+    from_file,
+    is_known_file,
+    settings_of,
+)
 from matchlight.training.trainer import Trainer
+
+Info = dict[str, Any]  # what recipe.json holds; its values are checked where they are used
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """How and where a run is trained, whatever its method: what `train` takes beside a method's own arguments."""
+
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    resume: bool = False
+    start: Run | None = None  # its weights are the first ones
+    save_minutes: float = 2.0
+    tensorboard: bool = False
 
 
 @dataclasses.dataclass
@@ -32,7 +57,7 @@ class Run:
     """A trained (or imported) model with what it needs to read new data."""
 
     folder: Path
-    info: dict[str, Any]  # recipe.json
+    info: Info
     matcher: Matcher
     vocabulary: Vocabulary | None
 
@@ -48,8 +73,8 @@ class Run:
 
     @property
     def by_labels(self) -> bool:
-        """Whether it was trained, and should be judged, by labels."""
-        recipe = find(self.info["name"]).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
+        """Whether it was trained, and should be evaluated, by class labels."""
+        recipe = method_of_run(self.folder, self.info).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
         return recipe.protocol == "labels"
 
     @property
@@ -88,8 +113,8 @@ class Run:
         return ready
 
 
-def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
-    chosen, sizes = find(info["name"]), Sizes(**info["sizes"])
+def _rebuild(folder: Path, info: Info) -> Matcher:
+    chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
     if "members" in info:  # an imported ensemble: each file with its own arguments
         matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
     elif info["preset"] == "imported":
@@ -106,21 +131,6 @@ def _rebuild(folder: Path, info: dict[str, Any]) -> Matcher:
     return matcher
 
 
-def _describe(
-    chosen: Method, taken: str, given: dict[str, Any], inputs: Inputs, pairs: Pairs, **more: Any
-) -> dict[str, Any]:
-    return {
-        "name": chosen.name,
-        "preset": taken,
-        "arguments": given,
-        "sizes": dataclasses.asdict(inputs.sizes),
-        "view": inputs.view.to_json(),
-        "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
-        "version": VERSION,
-        **more,
-    }
-
-
 def _check_free(folder: Path, *, resume: bool) -> None:
     """Say before anything slow that a folder is taken: one that holds a run is only touched with --resume."""
     if (folder / "recipe.json").exists():
@@ -130,7 +140,7 @@ def _check_free(folder: Path, *, resume: bool) -> None:
         raise BadInput(f"{folder}: not empty and not a run; choose another -o")
 
 
-def _claim(folder: Path, info: dict[str, Any]) -> None:
+def _claim(folder: Path, info: Info) -> None:
     """Make the run folder ours; a run that is in it must be the same run."""
     path = folder / "recipe.json"
     if path.exists():
@@ -139,7 +149,7 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
     files.write_json(path, info)
 
 
-def _check_same(folder: Path, old: Any, info: dict[str, Any]) -> None:
+def _check_same(folder: Path, old: object, info: Info) -> None:
     """Refuse to go on with a run that was begun with other settings, or with the weights of another run."""
     if not isinstance(old, dict):
         raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; choose another -o")
@@ -162,7 +172,7 @@ def _begun(start: Run | None) -> dict[str, str] | None:
     return {"run": start.folder.resolve().name, "name": start.method, "model": weights_mark(start.folder)}
 
 
-def _model(begun: Any) -> Any:
+def _model(begun: object) -> object:
     """What has to agree of the run that was begun with: its folder may have another name by now."""
     return begun.get("model") if isinstance(begun, dict) else begun
 
@@ -184,60 +194,100 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             begin_with(network.objective, learnt[k % len(learnt)])
 
 
-def train(
-    name: str,
-    pairs: Pairs,
-    out: str | Path | None = None,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "auto",
-    resume: bool = False,
-    start: Run | None = None,
-    save_minutes: float = 2.0,
-    tensorboard: bool = False,
-    **overrides: Any,
-) -> Run:
-    """Train a method by name; overrides are the recipe's own arguments (`epochs=20`, `preset="small"`)."""
-    chosen, overrides = choose(name, overrides)
-    overrides = on_run(chosen.method, overrides, start)
-    chosen = Chosen.of(chosen.method, overrides)
-    where = devices.start_processes(pick_device(device))
-    precision = devices.pick_precision(precision, where)
+def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value | Run) -> Run:
+    """Train a method by name, or that of a Python file, into a run folder.
+
+    Keywords that are fields of `TrainOptions` (`seed=1`, `device="cpu"`, `resume=True`) say how; all others are the
+    method's own arguments (`epochs=20`, `preset="small"`).
+    """
+    options, settings = _split(given)
+    chosen, settings = choose(name, settings)
+    settings = on_run(chosen.method, settings, options.start)
+    chosen = Chosen.of(chosen.method, settings)
+    where = devices.start_processes(pick_device(options.device))
+    precision = devices.pick_precision(options.precision, where)
     if "train" not in pairs.split_names:
-        raise BadInput(
-            f"{pairs.root}: no train split to learn from; it has {', '.join(pairs.split_names) or 'nothing'}"
-        )
-    count = len(pairs.rows("train"))
-    given, taken = settings_of(chosen.method, overrides, pairs=count, device=where.type, from_run=start is not None)
+        there = ", ".join(pairs.split_names) or "nothing"
+        raise BadInput(f"{pairs.root}: no train split to learn from; it has {there}")
+    count, from_run = len(pairs.rows("train")), options.start is not None
+    flat, taken = settings_of(chosen.method, settings, pairs=count, device=where.type, from_run=from_run)
     check_needs(chosen.method, pairs)
     folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if devices.rank() == 0:
-        _check_free(folder, resume=resume)
-    view = view_of(given, pooled=chosen.pooled, pairs=pairs)
-    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, start, resume=resume))
-    recipe = chosen.build(inputs.sizes, **given)
-    more = {"seed": seed, "precision": precision, "notes": recipe.notes, "start": _begun(start)}
-    info = _describe(chosen.method, taken, given, inputs, pairs, **more)
-    callbacks = [ProgressBar(), EpochPrinter(), *([TensorBoard()] if tensorboard else [])]
-    options: dict[str, Any] = {"precision": precision, "save_minutes": save_minutes, "callbacks": callbacks}
-    trainer = Trainer(folder, recipe, inputs, seed=seed, device=where, **options)
-    if start is not None:
-        _borrow(trainer, start)
+        _check_free(folder, resume=options.resume)
+    view = view_of(flat, pooled=chosen.pooled, pairs=pairs)
+    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options))
+    recipe = chosen.build(inputs.sizes, **flat)
+    info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
+    info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": _begun(options.start)}
+    trainer = Trainer(
+        folder,
+        recipe,
+        inputs,
+        seed=options.seed,
+        device=where,
+        precision=precision,
+        save_minutes=options.save_minutes,
+        callbacks=[ProgressBar(), EpochPrinter(), *([TensorBoard()] if options.tensorboard else [])],
+    )
+    if options.start is not None:
+        _borrow(trainer, options.start)
     recipe.strategy.check(trainer)
-    with files.locked(folder, "training into it") if devices.rank() == 0 else nullcontext():
-        if devices.rank() == 0:  # last of all that can be refused: what was refused leaves no run behind
-            _check_free(folder, resume=resume)
+    _fit(trainer, info | _of_data(inputs, pairs), options)
+    return Run.load(folder, device=where.type)
+
+
+def _split(given: dict[str, Value | Run]) -> tuple[TrainOptions, dict[str, Value]]:
+    """What says how to train, and a method's own arguments."""
+    known = {field.name for field in dataclasses.fields(TrainOptions)}
+    options: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+    settings = {name: value for name, value in given.items() if name not in known and not isinstance(value, Run)}
+    return TrainOptions(**options), settings
+
+
+def _of_data(inputs: Inputs, pairs: Pairs) -> Info:
+    """What recipe.json says of the data."""
+    return {
+        "sizes": dataclasses.asdict(inputs.sizes),
+        "view": inputs.view.to_json(),
+        "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
+        "version": VERSION,
+    }
+
+
+def _fit(trainer: Trainer, info: Info, options: TrainOptions) -> None:
+    """Hold the folder, write what a run begins with, and train."""
+    folder, chief = trainer.folder, devices.rank() == 0
+    with files.locked(folder, "training into it") if chief else nullcontext():
+        if chief:  # last of all that can be refused: what was refused leaves no run behind
+            _check_free(folder, resume=options.resume)
             _claim(folder, info)
-            _keep_words(folder, inputs, pairs)
-            _keep_seen(folder, pairs, start)
-            passes = f"{recipe.epochs} epochs of {inputs.sizes.pairs} pairs"
-            say(f"{chosen.name}: preset {taken}, {passes} on {where.type} in {precision}")
+            _keep_words(folder, trainer.inputs, trainer.pairs)
+            _keep_seen(folder, trainer.pairs, options.start)
+            passes = f"{trainer.recipe.epochs} epochs of {trainer.inputs.sizes.pairs} pairs"
+            where = f"on {trainer.device.type} in {trainer.precision}"
+            say(f"{info['name']}: preset {info['preset']}, {passes} {where}")
         devices.barrier()
-        if resume:
+        if options.resume:
             trainer.resume()
         trainer.fit()
-    return Run.load(folder, device=where.type)
+
+
+def _file_of(method: Method) -> Info:
+    """Where a method of a single file is, so that its runs can be opened again."""
+    return {} if method.file is None else {"method_file": {"path": str(method.file), "sha256": file_mark(method.file)}}
+
+
+def method_of_run(folder: Path, info: Info) -> Method:
+    """A run's method. A file is run again only if it is, unchanged, one that a person here trained with by name."""
+    named = info.get("method_file")
+    if not isinstance(named, dict):
+        return find(info["name"])
+    path, mark = Path(str(named.get("path"))), str(named.get("sha256"))
+    if not is_known_file(path, mark):
+        what = f"{folder} was trained by {path}, which is not on this machine, has changed, or was never used here"
+        raise BadInput(f"{what}; `matchlight methods {path.name}` with your copy of the file makes it known")
+    return from_file(path)
 
 
 def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[str, Value]:
@@ -262,12 +312,12 @@ def check_needs(chosen: Method, pairs: Pairs) -> None:
         raise BadInput(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
 
 
-def _words(folder: Path, start: Run | None, *, resume: bool) -> Vocabulary | None:
+def _words(folder: Path, options: TrainOptions) -> Vocabulary | None:
     """The words to read captions with: those of the run that goes on, else of the run it starts from, else new ones."""
     kept = folder / "vocab.json"
-    if resume and kept.exists() and (folder / "recipe.json").exists():
+    if options.resume and kept.exists() and (folder / "recipe.json").exists():
         return Vocabulary.load(kept)
-    return start.vocabulary if start else None
+    return options.start.vocabulary if options.start else None
 
 
 def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:

@@ -9,9 +9,10 @@ sizes for two cores, `auto` looks at the data and the machine.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from typing import Any
 from torch import Tensor
 
 from matchlight import plugins
-from matchlight.core import BadInput, Sizes
+from matchlight.core import BadInput, Json, Sizes
+from matchlight.data import cache
+from matchlight.files import read_json, write_json
 from matchlight.training.arguments import Arguments, BuiltOn, Kind, Settings, Value, converted, kinds
 from matchlight.training.contract import Recipe
 
 Checkpoint = dict[str, Any]  # an authors' file as it was read: "model", "opt", ... in the layout of their code
+Weights = Mapping[str, Tensor]  # a state dict, ours or theirs
 SMALL_DATA = 2000  # pairs: fewer are trained with small sizes on any machine
 
 
@@ -37,7 +41,7 @@ class Foreign:
     kind: str = "regions"  # what the picture encoder reads: "regions" | "vector"
 
 
-def renamed(state: Mapping[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
+def renamed(state: Weights, prefixes: Mapping[str, str]) -> dict[str, Tensor]:
     """A state dict under our names; the longest fitting prefix decides, and a key nobody claims is an error."""
     out = {}
     for key, value in state.items():
@@ -61,6 +65,7 @@ class Method:
     presets: Mapping[str, Settings] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
     reader: Callable[[Checkpoint], Foreign | list[Foreign]] | None = None  # authors' checkpoint -> ours, per network
+    file: Path | None = None  # where it was loaded from, if from a single file
 
     @property
     def defaults(self) -> dict[str, Value]:
@@ -248,13 +253,40 @@ def from_file(path: Path) -> Method:
         spec.loader.exec_module(module)
     except Exception as error:
         raise BadInput(f"{path}: cannot be loaded ({type(error).__name__}: {error})") from error
-    found = getattr(module, "METHODS", None)
-    found = found if isinstance(found, list | tuple) else [v for v in vars(module).values() if isinstance(v, Method)]
+    listed = getattr(module, "METHODS", None)
+    found = listed if isinstance(listed, list | tuple) else [v for v in vars(module).values() if isinstance(v, Method)]
     if len(found) != 1 or not isinstance(found[0], Method):
-        raise BadInput(
-            f"{path}: METHODS must hold one Method, and holds {len(found)}; docs/extending.md has an example"
-        )
-    return found[0]
+        raise BadInput(f"{path}: METHODS must hold one Method, and holds {len(found)} (see docs/extending.md)")
+    if found[0].name in plugins.names("methods"):
+        raise BadInput(f"{path}: there is a method {found[0].name!r} already; its name must be another")
+    _remember(path.resolve())
+    return replace(found[0], file=path.resolve())
+
+
+def file_mark(path: Path) -> str:
+    """Changes when a file does."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _known_files() -> Path:
+    """Files that a person here has named: only these are run when a run of theirs is opened."""
+    return cache.folder() / "method-files.json"
+
+
+def _remember(path: Path) -> None:
+    known, mark = _read_known(), file_mark(path)
+    if known.get(str(path)) != mark:
+        write_json(_known_files(), {**known, str(path): mark})
+
+
+def _read_known() -> dict[str, Json]:
+    known = read_json(_known_files(), "known method files") if _known_files().is_file() else {}
+    return known if isinstance(known, dict) else {}
+
+
+def is_known_file(path: Path, mark: str) -> bool:
+    """Whether this file, unchanged, is one that was named here before."""
+    return path.is_file() and _read_known().get(str(path)) == mark == file_mark(path)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

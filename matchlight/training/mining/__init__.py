@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from matchlight.console import VERSION, say
-from matchlight.core import BadInput, Matcher
+from matchlight.core import BadInput, Json, Matcher
 from matchlight.data.fingerprints import fingerprint
 from matchlight.inputs.batches import Table
 from matchlight.training.mining.best import in_order
@@ -25,9 +26,17 @@ from matchlight.training.mining.coarse import propose_and_rescore, would_help
 from matchlight.training.mining.released import load_for, read_released
 from matchlight.training.mining.search import Ledger, Search, check_numbers, differing, sweep
 
-__all__ = ["NONE", "Candidates", "load", "load_for", "mine", "mine_into", "mine_run", "read_released"]
+__all__ = ["NONE", "Candidates", "SearchOptions", "load", "load_for", "mine", "mine_into", "read_released"]
 
 PROGRESS = "progress.safetensors"
+
+
+class SearchOptions(TypedDict, total=False):
+    """How a search is made; none of it changes exact lists."""
+
+    coarse: int | None  # times as many proposals as wanted are scored exactly; None: everything is
+    memory: int | None  # bytes it may take
+    quiet: bool  # no progress bar
 
 
 @torch.inference_mode()
@@ -38,11 +47,9 @@ def mine(
     *,
     top: int,
     images: int,
-    coarse: int | None = None,
-    memory: int | None = None,
     progress: Path | None = None,
-    about: dict[str, Any] | None = None,
-    quiet: bool = True,
+    about: dict[str, Json] | None = None,
+    **options: Unpack[SearchOptions],
 ) -> Candidates:
     """The `top` captions of each picture and the `images` pictures of each caption that score highest, own ones not.
 
@@ -50,8 +57,8 @@ def mine(
     """
     was_training = matcher.training
     try:
-        search = Search(matcher.eval(), table, rows, memory=memory, quiet=quiet)
-        scored = _scored(search, (top, images), coarse, Ledger(progress, about or {}, search))
+        search = Search(matcher.eval(), table, rows, memory=options.get("memory"), quiet=options.get("quiet", True))
+        scored = _scored(search, (top, images), options.get("coarse"), Ledger(progress, about or {}, search))
     finally:
         matcher.train(was_training)
     named, seen = (
@@ -86,7 +93,7 @@ def _in_table(scores: torch.Tensor, places: torch.Tensor, known: np.ndarray) -> 
     return in_order(scores, whole).cpu().numpy()
 
 
-def digest(*arrays: Any) -> str:
+def digest(*arrays: npt.ArrayLike) -> str:
     """A short name for the contents of arrays or tensors."""
     found = hashlib.sha256()
     for array in arrays:
@@ -100,12 +107,12 @@ def images_for(top: int, pictures: int, captions: int) -> int:
 
 
 def mine_into(
-    folder: Path, matcher: Matcher, table: Table, rows: np.ndarray, *, top: int, quiet: bool = False, **options: Any
-) -> tuple[Candidates, dict[str, Any]]:
+    folder: Path, matcher: Matcher, table: Table, rows: np.ndarray, *, top: int, **options: Unpack[SearchOptions]
+) -> tuple[Candidates, dict[str, Json]]:
     """Mine into a folder: lists that are there already are read, a search that was stopped goes on."""
     pictures = len(np.unique(table.pairs.picture[rows]))
     images = images_for(top, pictures, len(rows))
-    about = {
+    about: dict[str, Json] = {
         "model": digest(*(value.cpu().numpy() for value in matcher.state_dict().values())),
         "data": fingerprint(table.pairs),
         "rows": digest(rows),
@@ -117,16 +124,15 @@ def mine_into(
     if is_whole(folder):
         return load(folder)
     began = time.monotonic()
-    found = mine(
-        matcher, table, rows, top=top, images=images, progress=folder / PROGRESS, about=about, quiet=quiet, **options
-    )
+    options.setdefault("quiet", False)
+    found = mine(matcher, table, rows, top=top, images=images, progress=folder / PROGRESS, about=about, **options)
     seconds = round(time.monotonic() - began, 2)
     found.save(folder, {**about, "pictures": pictures, "captions": len(rows), "seconds": seconds, "version": VERSION})
     (folder / PROGRESS).unlink(missing_ok=True)
     return load(folder)
 
 
-def _check_same(folder: Path, about: dict[str, Any]) -> None:
+def _check_same(folder: Path, about: dict[str, Json]) -> None:
     """A folder with anything in it must hold this very search; of one that is half done its `Ledger` tells."""
     if not folder.exists() or not any(folder.iterdir()):
         return

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.data.formats.safety import load_npy
 
 NONE = -1  # behind the last entry of a list
@@ -54,7 +53,7 @@ class Candidates:
         some = Candidates(pictures, rows, self.texts[found_i], self.images[found_t])
         return some.without(~np.isin(some.texts, rows), ~np.isin(some.images, pictures))
 
-    def save(self, folder: Path, about: dict[str, Any]) -> None:
+    def save(self, folder: Path, about: dict[str, Json]) -> None:
         """Write the lists; `about.json` comes last and says that they are whole."""
         for name, array in zip(FILES, (self.pictures, self.rows, self.texts, self.images), strict=True):
             files.write_array(folder / f"{name}.npy", array.astype(np.int32))
@@ -89,7 +88,7 @@ def is_whole(folder: Path) -> bool:
     return (folder / "about.json").is_file()
 
 
-def load(folder: str | Path) -> tuple[Candidates, dict[str, Any]]:
+def load(folder: str | Path) -> tuple[Candidates, dict[str, Json]]:
     """Finished lists of ours, memory-mapped, and what is known about them."""
     folder = Path(folder)
     about = files.read_json(folder / "about.json", "what `matchlight mine` writes")

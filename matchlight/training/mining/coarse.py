@@ -8,13 +8,13 @@ the tens of billions that is hundreds of times less to score.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.scoring.all_pairs import coarse_parts, default_budget, pair_cost
+from matchlight.training.checkpoints import State
 from matchlight.training.mining.best import INF
 from matchlight.training.mining.chunks import Chunks
 from matchlight.training.mining.search import Ledger, Lists, Search, check_numbers, sweep
@@ -109,7 +109,7 @@ def propose_and_rescore(
         start = state["done"]
         again.places, again.scores = ([part.to(search.where) for part in state[name]] for name in ("places", "exact"))
 
-    def kept(done: int) -> dict[str, Any]:
+    def kept(done: int) -> State:
         return {"stage": "rescore", "done": done, "places": again.places, "exact": again.scores}
 
     if state is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 from matchlight.training.mining.candidates import NONE, Candidates, places
 from matchlight.training.mining.doubts import Doubts, read_doubts
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 Struck = tuple[np.ndarray, np.ndarray]
 AT_ONCE = 200_000  # pairs of captions compared at a time
@@ -115,7 +118,7 @@ def alike_captions(found: Candidates, pairs: Pairs, threshold: float) -> Struck:
     return texts, images
 
 
-def tfidf(captions: list[str]) -> Any:
+def tfidf(captions: list[str]) -> csr_matrix:
     """Captions as sparse rows of unit length: words counted, rare ones worth more."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -125,7 +128,7 @@ def tfidf(captions: list[str]) -> Any:
         raise BadInput("filter=captions compares words, and these captions hold none") from None
 
 
-def _cosine(vectors: Any, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _cosine(vectors: csr_matrix, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     flat, named = one.ravel(), other.ravel()
     real = named != NONE
     out = np.zeros(len(flat), np.float32)
@@ -149,14 +152,14 @@ def relevant(found: Candidates, pairs: Pairs) -> Struck:
     return known_to_fit(found, pairs.relevance)
 
 
-def known_to_fit(found: Candidates, relevance: Any) -> Struck:
+def known_to_fit(found: Candidates, relevance: csr_matrix) -> Struck:
     """Entries that are True in a sparse (captions, pictures) matrix."""
     texts = _fits(relevance, found.texts, found.pictures[:, None], captions_named=True)
     images = _fits(relevance, found.images, found.rows[:, None], captions_named=False)
     return texts, images
 
 
-def _fits(relevance: Any, lists: np.ndarray, own: np.ndarray, *, captions_named: bool) -> np.ndarray:
+def _fits(relevance: csr_matrix, lists: np.ndarray, own: np.ndarray, *, captions_named: bool) -> np.ndarray:
     named, own = np.maximum(lists, 0), np.broadcast_to(own, lists.shape)
     caption, picture = (named, own) if captions_named else (own, named)
     out = np.empty(lists.shape, bool)

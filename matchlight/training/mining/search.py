@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from matchlight.console import track
-from matchlight.core import BadInput, Matcher
+from matchlight.core import BadInput, Json, Matcher
 from matchlight.inputs.batches import Table
 from matchlight.scoring.all_pairs import score_blocks
 from matchlight.training import checkpoints
+from matchlight.training.checkpoints import State
 from matchlight.training.mining.best import INF, Best
 from matchlight.training.mining.chunks import Room, both_sides, caption_order
 
@@ -34,11 +34,11 @@ class Ledger:
     """Where a search stands, on the disk: nothing is written where there is no folder."""
 
     path: Path | None
-    about: dict[str, Any]
+    about: dict[str, Json]
     search: Search
     saved: float = 0.0
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> State | None:
         """What an earlier search left, whose units are then kept to; None where there is none. Another's is refused."""
         if self.path is None or not self.path.exists():
             return None
@@ -50,7 +50,7 @@ class Ledger:
         self.search.images.size, self.search.texts.size = state["sizes"]
         return state
 
-    def write(self, state: Callable[[], dict[str, Any]], *, now: bool = False) -> None:
+    def write(self, state: Callable[[], State], *, now: bool = False) -> None:
         """Keep the state if it is time to."""
         self.saved = self.saved or time.monotonic()
         if self.path is not None and (now or time.monotonic() - self.saved > SAVE_SECONDS):
@@ -59,7 +59,7 @@ class Ledger:
             self.saved = time.monotonic()
 
 
-def differing(about: dict[str, Any], known: dict[str, Any]) -> str:
+def differing(about: dict[str, Json], known: dict[str, Json]) -> str:
     """The names whose values are not the same in what is known of another search."""
     return ", ".join(name for name in about if name not in known or known[name] != about[name])
 
