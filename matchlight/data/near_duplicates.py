@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from matchlight import files
 from matchlight.console import track
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
 from matchlight.pairs import PictureSource
 
@@ -129,7 +129,7 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
             cache.touch(entry)
             return found
     groups = compute()
-    meta: dict[str, Any] = {"what": "look-alikes", "kind": "groups", "size": [SIDE, SIDE], "shape": [len(groups)]}
+    meta: dict[str, Json] = {"what": "look-alikes", "kind": "groups", "size": [SIDE, SIDE], "shape": [len(groups)]}
     with suppress(OSError), cache.locked(entry):
         files.write_array(entry / "groups.npy", groups)
         cache.write_json(entry / cache.META, meta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from matchlight.core import IMAGE, TEXT, Batch, Items
 from matchlight.inputs.text import Captions
 from matchlight.pairs import FeatureSource, Pairs
 
+T = TypeVar("T")
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -183,9 +184,9 @@ def plan_pictures(
     return [np.concatenate([rows_of[k] for k in part]) for part in plan(np.arange(len(names)), each, rng, even=even)]
 
 
-def ahead(make: Callable[[int], Any], steps: range, *, depth: int = 2) -> Iterator[Any]:
+def ahead(make: Callable[[int], T], steps: range, *, depth: int = 2) -> Iterator[T]:
     """make(step) for each step, prepared by a thread a little ahead of whoever iterates."""
-    box: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    box: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=depth)
     stop = threading.Event()
 
     def work() -> None:

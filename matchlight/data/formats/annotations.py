@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -152,7 +151,7 @@ class Annotations:
             raise BadInput(f'{self.at}: "labels" must be a list of class names')
         return [tidy(str(label)) for label in labels]
 
-    def _each(self, caption_labels: Any, count: int) -> list[Sequence[str]]:
+    def _each(self, caption_labels: object, count: int) -> list[Sequence[str]]:
         """The labels of each caption, where the line gives each its own."""
         if not isinstance(caption_labels, list | tuple) or len(caption_labels) != count:
             raise BadInput(f'{self.at}: "caption_labels" must hold a list of class names for each of {count} captions')

@@ -9,12 +9,15 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats.safety import check_size
+
+if TYPE_CHECKING:
+    import h5py
 
 Wanted = Callable[[str], bool]
 NUMBERS = {"double", "single", "logical"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -100,7 +103,7 @@ def h5(path: Path, wanted: Wanted) -> dict[str, np.ndarray]:
         raise BadInput(f"{path}: not an HDF5 file, or damaged") from error
 
 
-def _dataset(file: Any, name: str, path: Path) -> np.ndarray:
+def _dataset(file: h5py.File, name: str, path: Path) -> np.ndarray:
     import h5py
 
     if not isinstance(file.get(name, getlink=True), h5py.HardLink):

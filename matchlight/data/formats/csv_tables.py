@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from matchlight.core import BadInput
 from matchlight.data.formats.annotations import Annotations
@@ -153,7 +152,7 @@ def _cell(cells: list[str], place: int | None) -> str:
     return cells[place] if place is not None and place < len(cells) else ""
 
 
-def _captions(cells: list[str], columns: Columns, at: str) -> list[Any]:
+def _captions(cells: list[str], columns: Columns, at: str) -> object:
     if columns.many is not None:
         cell = _cell(cells, columns.many)
         return _json(cell, at) if cell.lstrip().startswith("[") else [cell]
@@ -162,13 +161,13 @@ def _captions(cells: list[str], columns: Columns, at: str) -> list[Any]:
     return [_cell(cells, place) for place in columns.several]
 
 
-def _labels(cell: str, at: str) -> Any:
+def _labels(cell: str, at: str) -> object:
     if cell.startswith("["):
         return _json(cell, at)
     return [name.strip() for name in cell.split(";") if name.strip()] or None
 
 
-def _json(cell: str, at: str) -> Any:
+def _json(cell: str, at: str) -> object:
     try:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:

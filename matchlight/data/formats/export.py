@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -29,6 +29,16 @@ MAGIC = {
     b"II*": ".tif",
     b"MM": ".tif",
 }
+
+
+class Entry(TypedDict):
+    """One line of captions.jsonl."""
+
+    image: str
+    captions: list[str]
+    split: str
+    labels: NotRequired[list[str]]
+    caption_labels: NotRequired[list[list[str]]]  # where a text's classes are not its picture's
 
 
 def arranged(pairs: Pairs, to: str) -> Pairs:
@@ -54,12 +64,12 @@ def runs(pairs: Pairs) -> Iterator[tuple[int, np.ndarray]]:
         yield int(pairs.picture[rows[0]]), rows
 
 
-def entries(pairs: Pairs, names: list[str]) -> Iterator[dict[str, Any]]:
+def entries(pairs: Pairs, names: list[str]) -> Iterator[Entry]:
     """One entry a run, as captions.jsonl holds it."""
     return (_entry(pairs, number, rows, names[number]) for number, rows in runs(pairs))
 
 
-def entries_with_bytes(pairs: Pairs) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+def entries_with_bytes(pairs: Pairs) -> Iterator[tuple[Entry, bytes | None]]:
     """One entry a run and the picture's bytes: once, with its first entry; None after that and where unreadable."""
     stream = blobs(pairs)
     names = list(pairs.names)
@@ -71,20 +81,18 @@ def entries_with_bytes(pairs: Pairs) -> Iterator[tuple[dict[str, Any], bytes | N
         yield _entry(pairs, number, rows, names[number]), blob
 
 
-def _entry(pairs: Pairs, number: int, rows: np.ndarray, name: str) -> dict[str, Any]:
-    entry: dict[str, Any] = {"image": name, "captions": [pairs.captions[row] for row in rows]}
-    entry["split"] = str(pairs.splits[number])
+def _entry(pairs: Pairs, number: int, rows: np.ndarray, name: str) -> Entry:
+    entry: Entry = {
+        "image": name,
+        "captions": [pairs.captions[row] for row in rows],
+        "split": str(pairs.splits[number]),
+    }
     if pairs.labels is not None:
-        entry.update(_marks(pairs.labels, number, rows))
+        own, texts = pairs.labels.image[number], pairs.labels.text[rows]
+        entry["labels"] = words(pairs.labels, own)
+        if (texts != own).any():
+            entry["caption_labels"] = [words(pairs.labels, text) for text in texts]
     return entry
-
-
-def _marks(labels: Labels, number: int, rows: np.ndarray) -> dict[str, Any]:
-    own = labels.image[number]
-    marks: dict[str, Any] = {"labels": words(labels, own)}
-    if (labels.text[rows] != own).any():
-        marks["caption_labels"] = [words(labels, labels.text[row]) for row in rows]
-    return marks
 
 
 def words(labels: Labels, row: np.ndarray) -> list[str]:

@@ -10,9 +10,8 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
@@ -65,11 +64,11 @@ def _files(folder: Path) -> list[str]:
     return [name for name in FILES if os.path.lexists(folder / name)]
 
 
-def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def _first(entry: dict[str, Json], keys: tuple[str, ...]) -> Json:
     return next((entry[key] for key in keys if key in entry), None)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

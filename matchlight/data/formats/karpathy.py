@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.picture_files import with_pictures_beside
@@ -36,9 +35,10 @@ class Karpathy(Format):
         table = Annotations(path)
         for number, image in enumerate(_images(path)):
             at = f"{path} image {number}"
-            if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
+            sentences = image.get("sentences") if isinstance(image, dict) else None
+            if not isinstance(image, dict) or not isinstance(sentences, list):
                 raise BadInput(f"{at}: needs filename, split and sentences")
-            table.add(_name(image), [_raw(s, at) for s in image["sentences"]], split=image.get("split"), where=at)
+            table.add(_name(image), [_raw(s, at) for s in sentences], split=image.get("split"), where=at)
         return with_pictures_beside(table, self.name, path.parent, options)
 
 
@@ -52,7 +52,7 @@ def find(folder: Path) -> Path | None:
     return inside(folder, files[0].name) if files else None
 
 
-def _images(path: Path) -> list[Any]:
+def _images(path: Path) -> list[Json]:
     try:
         whole = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -63,14 +63,15 @@ def _images(path: Path) -> list[Any]:
     return images
 
 
-def _name(image: dict[str, Any]) -> Any:
+def _name(image: dict[str, Json]) -> Json:
     folder, name = image.get("filepath"), image.get("filename")
     return f"{folder}/{name}" if isinstance(folder, str) and folder and isinstance(name, str) else name
 
 
-def _raw(sentence: Any, at: str) -> str:
-    if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str):
-        return sentence["raw"]
-    if isinstance(sentence, dict) and isinstance(sentence.get("tokens"), list):
-        return " ".join(map(str, sentence["tokens"]))
+def _raw(sentence: Json, at: str) -> str:
+    raw, tokens = (sentence.get("raw"), sentence.get("tokens")) if isinstance(sentence, dict) else (None, None)
+    if isinstance(raw, str):
+        return raw
+    if isinstance(tokens, list):
+        return " ".join(map(str, tokens))
     raise BadInput(f"{at}: a sentence needs raw or tokens")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from matchlight.data.formats.safety import finite, inside
 from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.data.formats.splits import default_splits
 from matchlight.pairs import FeatureSource, Labels, Pairs
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 FILE = "pairs.npz"
 MARK = "matchlight_pairs"  # a member whose presence says that this file is ours
@@ -125,7 +128,7 @@ def _labels(found: dict[str, np.ndarray], where: str) -> Labels | None:
     return Labels(names, image > 0, text > 0)
 
 
-def _relevance(found: dict[str, np.ndarray], where: str) -> Any:
+def _relevance(found: dict[str, np.ndarray], where: str) -> csr_matrix | None:
     if "relevance_shape" not in found:
         return None
     from scipy.sparse import csr_matrix

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -26,8 +26,23 @@ from matchlight.data.formats.safety import inside
 from matchlight.data.formats.sources import Pictures
 from matchlight.pairs import BadPicture, Pairs
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
 GROUP = 64  # pictures a row group: what reading one picture costs
 OURS = b"matchlight"
+
+
+class Line(TypedDict):
+    """One row, as `Annotations.add` takes it."""
+
+    image: str
+    captions: object
+    split: object
+    labels: object
+    caption_labels: object
+    key: str | None
 
 
 class Parquet(Format):
@@ -75,7 +90,7 @@ class Parquet(Format):
         fields += [("split", pa.string()), ("labels", texts), ("caption_labels", pa.list_(texts))]
         schema = pa.schema(fields, metadata={OURS: b"1"})
         with pq.ParquetWriter(out / "pairs.parquet", schema) as writer:
-            part: list[dict[str, Any]] = []
+            part: list[dict[str, object]] = []
             for entry, blob in entries_with_bytes(pairs):
                 part.append({**entry, "image": {"bytes": blob, "path": entry["image"]}})
                 if len(part) == GROUP:
@@ -143,7 +158,7 @@ def _starts(path: str, changed: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _group(path: str, changed: int, column: str, group: int) -> Any:
+def _group(path: str, changed: int, column: str, group: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -153,7 +168,7 @@ def _group(path: str, changed: int, column: str, group: int) -> Any:
     return pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
 
 
-def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
+def _rows(file: Path) -> tuple[str, bool, Iterator[Line]]:
     """The image column, whether it holds bytes, and one entry a row (the bytes are left in the file)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -178,7 +193,7 @@ def _rows(file: Path) -> tuple[str, bool, Iterator[dict[str, Any]]]:
     return image.name, embedded, _entries(opened, file, columns, schema.names, wanted, embedded and not ours)
 
 
-def _holds_bytes(kind: Any) -> bool:
+def _holds_bytes(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -193,8 +208,8 @@ def _others(columns: Columns) -> list[int]:
 
 
 def _entries(
-    opened: Any, file: Path, columns: Columns, header: list[str], wanted: list[str], apart: bool
-) -> Iterator[dict[str, Any]]:
+    opened: pq.ParquetFile, file: Path, columns: Columns, header: list[str], wanted: list[str], apart: bool
+) -> Iterator[Line]:
     """`apart`: a name seen before is another picture, unless it is the row before's (names there are no places)."""
     split = split_of(file)
     last, number, row = None, -1, -1
@@ -215,6 +230,6 @@ def _entries(
             }
 
 
-def _captions(record: dict[str, Any], columns: Columns, header: list[str]) -> Any:
+def _captions(record: dict[str, object], columns: Columns, header: list[str]) -> object:
     place = columns.many if columns.many is not None else columns.one
     return record[header[place]] if place is not None else [record[header[i]] for i in columns.several]

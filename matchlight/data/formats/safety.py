@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from matchlight.core import BadInput
 
@@ -70,7 +70,7 @@ def read_range(place: int, offset: int, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def check_size(shape: tuple[int, ...], dtype: Any, where: str) -> None:
+def check_size(shape: tuple[int, ...], dtype: npt.DTypeLike, where: str) -> None:
     """Refuse an array whose header promises more than memory could hold."""
     count = 1
     for length in shape:

@@ -15,16 +15,15 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Json
 from matchlight.data.formats import tar
 from matchlight.data.formats.annotations import Annotations, key_of, problem, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
-from matchlight.data.formats.export import entries_with_bytes, write_relevance
+from matchlight.data.formats.export import Entry, entries_with_bytes, write_relevance
 from matchlight.data.formats.safety import inside, read_range
 from matchlight.data.formats.sources import TarPictures
 from matchlight.pairs import Pairs
@@ -155,7 +154,7 @@ def _add_sample(table: Annotations, sample: Sample, place: int, shard: Path) -> 
     )
 
 
-def _about(sample: Sample, place: int, at: str) -> dict[str, Any]:
+def _about(sample: Sample, place: int, at: str) -> dict[str, Json]:
     if "json" not in sample.files:
         return {}
     try:
@@ -177,7 +176,7 @@ def _text(place: int, where: tuple[int, int], at: str) -> str:
         raise BadInput(f"{at}: its text is not UTF-8") from error
 
 
-def _write_sample(shard: tarfile.TarFile, key: str, entry: dict[str, Any], blob: bytes | None) -> None:
+def _write_sample(shard: tarfile.TarFile, key: str, entry: Entry, blob: bytes | None) -> None:
     if blob is not None:
         suffix = Path(entry["image"]).suffix.lower()
         _write_file(shard, key + (suffix if suffix in SUFFIXES else ".jpg"), blob)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def shuffled_index(index: Ints, *, ratio: float, seed: int) -> Ints:
     return index
 
 
-def replay(pairs: Pairs, index: np.ndarray[Any, Any] | str | Path, split: str = "train") -> tuple[Pairs, Truth]:
+def replay(pairs: Pairs, index: np.ndarray | str | Path, split: str = "train") -> tuple[Pairs, Truth]:
     """Apply a shared index: NCR's or DECL's .npy (or its array), or the .json of label lists that MRL keeps."""
     if not isinstance(index, np.ndarray) and Path(index).suffix == ".json":
         return _replay_labels(pairs, Path(index), split)
@@ -87,7 +86,7 @@ def _order(pairs: Pairs, split: str, index: Ints, name: str) -> Ints:
     return order
 
 
-def _load(path: Path) -> np.ndarray[Any, Any]:
+def _load(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header that lies costs no memory
     except OSError as error:

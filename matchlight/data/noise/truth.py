@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.core import IMAGE, TEXT, BadInput, Json
 from matchlight.pairs import Pairs
 
 Ints = npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ def check_word(what: str, word: str | None, known: tuple[str | None, ...]) -> No
         raise BadInput(f"{what} {word!r} is unknown; known: {', '.join(str(one) for one in known)}")
 
 
-def _truth(facts: Any) -> Truth:
+def _truth(facts: Json) -> Truth:
     if not isinstance(facts, dict):
         raise ValueError("not a JSON object")
     if missing := {"kind", "ratio", "seed", "per", "moved", "source"} - set(facts):
@@ -100,7 +100,7 @@ def _truth(facts: Any) -> Truth:
     return Truth(kind, float(ratio), seed, facts["per"], *_moves(kind, facts["moved"], facts["source"]), like)
 
 
-def _moves(kind: str, moved: Any, source: Any) -> tuple[list[int] | dict[str, list[int]], dict[int, int]]:
+def _moves(kind: str, moved: Json, source: Json) -> tuple[list[int] | dict[str, list[int]], dict[int, int]]:
     if not isinstance(source, dict):
         raise ValueError("source is not an object of rows")
     if kind == "labels":
@@ -110,12 +110,13 @@ def _moves(kind: str, moved: Any, source: Any) -> tuple[list[int] | dict[str, li
     rows, origins = _places("moved", moved), _places("source", list(source.values()))
     if not set(source) == {str(row) for row in rows} or set(origins) != set(rows):
         raise ValueError("source does not take every moved row to another moved row")
-    return rows, {int(row): origin for row, origin in source.items()}
+    return rows, {int(row): origin for row, origin in zip(source, origins, strict=True)}
 
 
-def _places(what: str, values: Any) -> list[int]:
-    if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
+def _places(what: str, values: Json) -> list[int]:
+    rows = [value for value in values if type(value) is int and value >= 0] if isinstance(values, list) else []
+    if not isinstance(values, list) or len(rows) < len(values):
         raise ValueError(f"{what} holds something that is no row")
-    if len(set(values)) != len(values):
+    if len(set(rows)) != len(rows):
         raise ValueError(f"{what} names a row twice")
-    return values
+    return rows

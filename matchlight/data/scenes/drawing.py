@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from matchlight import files
 from matchlight.console import track
@@ -162,7 +161,7 @@ def _write(out: Path, scenes: Sequence[Scene], seed: int, licence: str) -> None:
     _write_lines(out / "captions.jsonl", rows)
 
 
-def _row(scene: Scene, split: str) -> dict[str, Any]:
+def _row(scene: Scene, split: str) -> dict[str, object]:
     texts = [caption["text"] for caption in scene["captions"]]
     labels = [group["object"] for group in scene["groups"]]
     return {"image": scene["image"], "captions": texts, "split": split, "labels": labels}

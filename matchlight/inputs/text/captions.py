@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import index
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.inputs.text.vocabulary import Vocabulary
 from matchlight.pairs import Pairs
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Ints, Bools, Ints]:
