@@ -53,17 +53,3 @@ def test_the_format_of_the_page_reads_what_it_wrote(
     first, again = ml.Pairs.read(data), ml.Pairs.read(tmp_path / "lines")
     assert (again.captions, list(again.splits)) == (first.captions, list(first.splits))
     assert formats.read(tmp_path / "lines").pictures is not None
-
-
-def test_the_engine_of_the_page_finds_what_scoring_everything_finds(
-    run: ml.Run, data: Path, tmp_path: Path, install_plugin: Callable[..., None]
-) -> None:
-    install_plugin("my_engine", example("my_engine.py"), {"matchlight.engines": {"plain": "my_engine:Plain"}})
-    pairs = ml.Pairs.read(data)
-    ml.Index.build(run, pairs, tmp_path / "index", engine="plain", map=False).close()
-    index = ml.Index.load(tmp_path / "index", device="cpu")
-    quick, exact = (index.search(pairs.captions[3], top=3, exact=exact).hits for exact in (False, True))
-    assert [hit.image for hit in quick] == [hit.image for hit in exact]
-    index.remove([exact[0].id])
-    assert exact[0].image not in [hit.image for hit in index.search(pairs.captions[3], top=3).hits]
-    index.close()

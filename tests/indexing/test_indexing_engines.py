@@ -165,7 +165,7 @@ def test_unknown_engines_are_told() -> None:
 def sea() -> str:
     """The engine that the documentation shows."""
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
-    return page.split("## A search engine")[1].split("```python\n")[1].split("```")[0]
+    return page.split("## A search engine")[1].split('title="my_engine.py"\n')[1].split("```")[0]
 
 
 def test_an_engine_of_an_installed_package_builds_searches_and_changes_an_index(
