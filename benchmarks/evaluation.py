@@ -51,7 +51,7 @@ def write_data(folder: Path, pictures: int, each: int) -> None:
     names = [f"{place}.jpg" for place in range(pictures)]
     if (pictures, each) == (5000, 5):
         try:
-            from matchlight.measuring.protocols.coco import truth_folder
+            from matchlight.measuring.protocols.eccv_and_cxc import truth_folder
 
             owners = json.loads((truth_folder() / "original_caption_to_image.json").read_text())
             ids = np.load(truth_folder() / "coco_test_ids.npy", allow_pickle=False)

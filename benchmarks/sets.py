@@ -22,7 +22,7 @@ from typing import Any
 from cells import Cell, run
 
 import matchlight as ml
-from matchlight.parts.sets import SIMILARITIES
+from matchlight.parts.set_similarities import SIMILARITIES
 from matchlight.training.registry import Chosen, find, parse
 
 ROWS = ["vse_infty", "pvse", "pcme", *(f"dive:similarity={name}" for name in SIMILARITIES), "lantern"]

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from matchlight.core import Embedding, Matcher
 from matchlight.measuring.device_ranks import device_scores, ranks_both_ways
 from matchlight.measuring.metrics import Relevance, ranks
-from matchlight.parts.sets import SmoothChamfer, cosines
+from matchlight.parts.set_similarities import SmoothChamfer, cosines
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.kernels.products import matrix_units
 

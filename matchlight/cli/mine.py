@@ -42,7 +42,7 @@ def mine(asked: MineOptions) -> None:
     from matchlight.pairs import Pairs
     from matchlight.runs.evaluation import products_in
     from matchlight.runs.folder import Run
-    from matchlight.runs.mining import mine_run
+    from matchlight.runs.hard_negatives import mine_run
 
     loaded = Run.load(asked.run, device=asked.device)
     room = None if asked.memory is None else int(asked.memory * 1e9)

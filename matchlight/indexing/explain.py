@@ -24,7 +24,7 @@ from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.shards import slot_shares
 from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.parts.attention import CrossAttention, attention, cosines, own
-from matchlight.parts.sets import SetSimilarity
+from matchlight.parts.set_similarities import SetSimilarity
 from matchlight.runs.evaluation import products_in
 
 Box = tuple[float, float, float, float]

@@ -28,7 +28,7 @@ from matchlight.indexing.shards import SHARD
 from matchlight.indexing.stored_sets import Sets, write_shard
 from matchlight.indexing.tuning import measure, true_best
 from matchlight.pairs import Pairs
-from matchlight.parts.sets import SmoothChamfer
+from matchlight.parts.set_similarities import SmoothChamfer
 from matchlight.runs.folder import Run
 
 CPU = torch.device("cpu")

@@ -55,7 +55,7 @@ from matchlight.training.mining import Candidates, load, load_for, mine_into
 from matchlight.training.mining.candidates import is_whole
 from matchlight.training.mining.filters import filtered, struck
 from matchlight.training.network import Network, begin_with, objective_weights, score_batch, whole_batch
-from matchlight.training.registry import Checkpoint, Foreign, Method
+from matchlight.training.registry import Checkpoint, Foreign, Method, name_of
 from matchlight.training.strategies import WarmUp
 
 STEP = 10  # epochs of a second round at one rate
@@ -283,8 +283,7 @@ class AOQ(BuiltOn):
             usual = min(STEP, base.decay_every)
             return replace(base, decay_every=self.second_decay_every or usual)
         if self.second_decay_every is not None:
-            name = type(base).__name__
-            raise BadInput(f"second_decay_every={self.second_decay_every}: {name} has no decay_every")
+            raise BadInput(f"second_decay_every={self.second_decay_every}: {name_of(base)} has no decay_every")
         return base
 
     def faster(self) -> float:

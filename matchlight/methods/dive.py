@@ -1,8 +1,8 @@
 """DivE: a picture is a small set of vectors, a caption too, and the sets are compared softly, element by element.
 
 Kim, Kim, Kwak: Improving Cross-Modal Retrieval with Set of Diverse Embeddings, CVPR 2023, arXiv:2211.16761. Slots that
-compete for regions or words find the elements (`slots.py`), smooth-Chamfer similarity compares sets (`sets.py`), and a
-triplet loss trains on pictures that come with all their captions.
+compete for regions or words find the elements (`slots.py`), smooth-Chamfer similarity compares sets
+(`parts/set_similarities.py`), and a triplet loss trains on pictures that come with all their captions.
 
 Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
 words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from small
@@ -26,7 +26,7 @@ from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots
 from matchlight.parts.encoders import from_pixels
 from matchlight.parts.objectives import Probable
-from matchlight.parts.sets import set_similarity
+from matchlight.parts.set_similarities import set_similarity
 from matchlight.training.arguments import (
     BatchSize,
     Count,
@@ -115,7 +115,7 @@ class DivE(TunedPictures, Staircase, Training):
     drop_regions: Share = 0.2
     drop_words: Share = 0.2
     loss: Literal["triplet", "infonce", "rclog", "gce"] = "triplet"
-    negatives: Literal["hardest", "all"] = "hardest"
+    negatives: Literal["hardest", "all", "semihard"] = "hardest"
     margin: NonNegative = 0.2
     temperature: Positive = 0.05
     pull: NonNegative = 0.1

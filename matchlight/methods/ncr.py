@@ -43,8 +43,8 @@ from matchlight.training.arguments import Arguments, BuiltOn, Count, NonNegative
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import gaussians, looks_clean
-from matchlight.training.judging import over_rows, scored
-from matchlight.training.registry import Method
+from matchlight.training.pair_losses import over_rows, scored
+from matchlight.training.registry import Method, name_of
 
 # ---- what a label is worth ------------------------------------------------------------------------------------------
 
@@ -242,9 +242,7 @@ def one_network(scorer: Arguments, sizes: Sizes) -> Recipe:
     """The recipe of a scorer that two networks are made of."""
     recipe = scorer.recipe(sizes)
     if recipe.strategy.networks != ("A",):
-        raise BadInput(
-            f"scorer={type(scorer).__name__.lower()}: it is two networks already; sgr, saf, scan or vse_infty is one"
-        )
+        raise BadInput(f"scorer={name_of(scorer)}: it is two networks already; sgr, saf, scan or vse_infty is one")
     return recipe
 
 

@@ -40,8 +40,8 @@ from matchlight.training.arguments import (
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import gaussians, share_of_wrong, weighed
-from matchlight.training.judging import fits
 from matchlight.training.network import Network
+from matchlight.training.pair_losses import fits
 from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
 from matchlight.training.strategies import Together, in_whole_pictures

@@ -26,7 +26,7 @@ from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
 from matchlight.parts.encoders import from_pixels, gru_names
 from matchlight.parts.objectives import contrast, hinge_all, hinge_hardest
-from matchlight.parts.sets import BestPair, discrepancy
+from matchlight.parts.set_similarities import BestPair, discrepancy
 from matchlight.training.arguments import (
     BatchSize,
     Count,

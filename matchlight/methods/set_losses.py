@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.objectives import Contrast, contrast, hinge_all, hinge_hardest
-from matchlight.parts.sets import crowding, discrepancy
+from matchlight.parts.set_similarities import crowding, discrepancy
 
 
 def hinge_mean(c: Contrast, margin: float) -> Terms:

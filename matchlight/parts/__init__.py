@@ -5,7 +5,7 @@ In reading order:
     layers.py        shared maths: unit length, masked means, pooling
     encoders.py      encoders of pictures and captions
     similarities.py  similarities of one vector a side
-    sets.py          similarities of sets of vectors, and how spread a set is
+    set_similarities.py  similarities of sets of vectors, and how spread a set is
     attention.py     cross-attention between regions and words
     objectives.py    hinges, InfoNCE, complementary and generalised cross-entropy
     labelwise.py     parts of the methods that learn from labels

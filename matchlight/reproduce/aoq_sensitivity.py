@@ -18,7 +18,7 @@ from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
 from matchlight.runs.folder import Run
-from matchlight.runs.mining import mine_run
+from matchlight.runs.hard_negatives import mine_run
 from matchlight.training.registry import Chosen, find, settings_of
 
 QUICK = {"epochs": 2}

@@ -19,7 +19,7 @@ from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.inputs.text import tokenize
 from matchlight.measuring.device_ranks import device_scores
-from matchlight.parts.sets import SmoothChamfer
+from matchlight.parts.set_similarities import SmoothChamfer
 from matchlight.parts.similarities import Dot
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Result, Work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matchlight.core import BadInput, Matcher
-from matchlight.parts.sets import SetSimilarity
+from matchlight.parts.set_similarities import SetSimilarity
 from matchlight.reproduce.exhibits import MethodSetup, Paths, Work
 from matchlight.reproduce.ncr_runs import one_path
 from matchlight.runs.folder import Run

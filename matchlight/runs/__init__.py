@@ -6,6 +6,6 @@ In reading order:
     seen.py        which pairs a run has learnt from; whether two runs hold the same weights
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
-    mining.py      hard negatives: what a run confuses in a split, written as lists
+    hard_negatives.py  hard negatives: what a run confuses in a split, written as lists
     importing.py   the authors' released checkpoints as runs of ours
 """

@@ -20,7 +20,7 @@ from matchlight.measuring.metrics import best_threshold, circular_variance
 from matchlight.measuring.protocols import ALL, Options
 from matchlight.measuring.referee import Predicted, Scored, mean_scores, report_of
 from matchlight.pairs import Labels, Pairs
-from matchlight.parts.sets import SetSimilarity
+from matchlight.parts.set_similarities import SetSimilarity
 from matchlight.runs.folder import Run
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both, predicted

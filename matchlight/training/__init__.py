@@ -12,7 +12,7 @@ In reading order:
     trainer.py      the epochs: step, log, validate, keep the best; stop and resume at the same step
     callbacks.py    what else happens meanwhile: progress, a line an epoch, TensorBoard
     checkpoints.py  weights and training states as safetensors
-    judging.py      one pass over the training pairs in evaluation mode: the loss of each
+    pair_losses.py  one pass over the training pairs in evaluation mode: the loss of each
     division.py     which pairs look clean, from their losses: NCR's mixture and others
     mining/         hard negatives over a whole training set, as lists
     foreign/        the authors' checkpoints and vocabularies, read without running them

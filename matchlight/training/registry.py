@@ -204,8 +204,12 @@ def field_defaults(arguments: type[Arguments]) -> dict[str, Value]:
 
 def usual_base(above: type[BuiltOn]) -> str:
     """The name of the method that one is built on where none is named."""
-    usual = type(above().base_arguments())
-    return next(method.name for method in methods().values() if method.arguments is usual)
+    return name_of(above().base_arguments())
+
+
+def name_of(arguments: Arguments) -> str:
+    """The name of the method that these arguments belong to."""
+    return next((one.name for one in methods().values() if one.arguments is type(arguments)), type(arguments).__name__)
 
 
 def bases() -> list[str]:

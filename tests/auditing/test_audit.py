@@ -24,7 +24,7 @@ from matchlight.auditing.signals import Options, fold_count
 from matchlight.auditing.verdict import combine, trusted_max, trusted_mean
 from matchlight.core import IMAGE, BadInput
 from matchlight.pairs import Pairs
-from matchlight.training.judging import Strangers, steps_to_another
+from matchlight.training.pair_losses import Mismatches, steps_to_another
 
 # ---- folds -----------------------------------------------------------------------------------------------------------
 
@@ -390,7 +390,7 @@ def test_a_stranger_is_never_a_sibling_however_few_the_pictures(pictures, captio
     link = torch.stack([own, torch.from_numpy(rows)], 1)
     sides = {IMAGE: SimpleNamespace(id=torch.arange(pictures))}
     batch: Any = SimpleNamespace(row=torch.from_numpy(rows), sides=sides, positive=link)
-    strangers = Strangers(run, matcher)
+    strangers = Mismatches(run, matcher)
     assert (strangers.owner[strangers.of(batch)] != own).all()
 
 

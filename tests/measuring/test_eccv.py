@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from matchlight.measuring.protocols import coco, evaluate_scores
+from matchlight.measuring.protocols import eccv_and_cxc, evaluate_scores
 from matchlight.pairs import Pairs
 
 pytest.importorskip("eccv_caption", reason="the extra eccv is not installed")
@@ -21,7 +21,7 @@ TARGETS = ("coco_1k_recalls", "coco_5k_recalls", "cxc_recalls", "eccv_r1", "eccv
 @cache
 def coco_test() -> tuple[Pairs, np.ndarray, np.ndarray]:
     """COCO's test split without its words: pairs in the package's order, picture ids, caption ids."""
-    folder = coco.truth_folder()
+    folder = eccv_and_cxc.truth_folder()
     captions = np.load(folder / "coco_test_ids.npy", allow_pickle=False)
     owners = json.loads((folder / "original_caption_to_image.json").read_text())
     images = np.array([owners[str(caption)][0] for caption in captions[::EACH]])

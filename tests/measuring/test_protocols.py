@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
 from matchlight.measuring import metrics as m
-from matchlight.measuring.protocols import PROTOCOLS, coco, evaluate_scores, figure, table
+from matchlight.measuring.protocols import PROTOCOLS, eccv_and_cxc, evaluate_scores, figure, table
 from matchlight.measuring.protocols.by_labels import siblings
 from matchlight.pairs import Labels, Pairs
 
@@ -268,7 +268,7 @@ def test_every_pair_falls_in_one_bin_of_the_cross_rank():
 
 
 def test_a_missing_eccv_package_names_the_extra(monkeypatch):
-    monkeypatch.setattr(coco, "find_spec", lambda name: None)
+    monkeypatch.setattr(eccv_and_cxc, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"matchlight\[eccv\]"):
         evaluate_scores(np.eye(2), pairs_of([0, 1]), protocol="eccv")
 
@@ -282,11 +282,11 @@ def test_data_that_is_not_the_coco_test_split_is_refused():
         evaluate_scores(np.eye(2), some, protocol="cxc")
 
 
-class Truth(coco.CocoTest):
+class Truth(eccv_and_cxc.CocoTest):
     """The package's truth for a test split in an order of our own."""
 
     def __init__(self, seed: int):
-        self.folder, self.ties, self._truths = coco.truth_folder(), "worst", {}
+        self.folder, self.ties, self._truths = eccv_and_cxc.truth_folder(), "worst", {}
         self.test_ids = np.load(self.folder / "coco_test_ids.npy", allow_pickle=False)
         self.owners = {int(c): i[0] for c, i in self._read("original", "t2i").items()}
         rng = np.random.default_rng(seed)
@@ -326,7 +326,7 @@ def test_figures_over_r_agree_with_the_eccv_package():
     scores = rng.random((30, 60))
     listed = {int(q): gallery[np.argsort(-line)].tolist() for q, line in zip(queries, scores, strict=True)}
     theirs = package.compute_eccv_metrics(listed, {int(q): items for q, items in truth.items()})
-    fits, total = coco.sparse_truth(truth, queries, gallery)
+    fits, total = eccv_and_cxc.sparse_truth(truth, queries, gallery)
     assert m.map_at_r(scores, fits, total=total) == pytest.approx(theirs["eccv_map_at_r"])
     assert m.r_precision(scores, fits, total=total) == pytest.approx(theirs["eccv_rprecision"])
     assert m.hit_rate(m.ranks(scores, fits), at=1) == pytest.approx(theirs["eccv_r1"])
@@ -335,12 +335,12 @@ def test_figures_over_r_agree_with_the_eccv_package():
 def test_coco_ids_come_from_notes_cut_to_the_subset_or_from_names_and_order():
     noted = pairs_of([0, 0, 1], notes={"image_ids": [7, 8], "caption_ids": [71, 72, 81]})
     cut = noted.select(np.array([1]), np.array([2]))
-    assert [ids.tolist() for ids in coco.coco_ids(cut, np.array([]), {})] == [[8], [81]]
+    assert [ids.tolist() for ids in eccv_and_cxc.coco_ids(cut, np.array([]), {})] == [[8], [81]]
     named = Pairs(["x/COCO_val2014_000000000009.jpg", "4.jpg"], ["a"] * 3, np.array([1, 0, 1]), np.full(2, "test"))
-    ids = coco.coco_ids(named, np.array([91, 41, 42]), {91: 9, 41: 4, 42: 4})
+    ids = eccv_and_cxc.coco_ids(named, np.array([91, 41, 42]), {91: 9, 41: 4, 42: 4})
     assert [each.tolist() for each in ids] == [[9, 4], [41, 91, 42]]
     with pytest.raises(BadInput, match="'dog.jpg' has no COCO id"):
-        coco.coco_ids(Pairs(["dog.jpg"], ["a"], np.array([0]), np.array(["test"])), np.array([]), {})
+        eccv_and_cxc.coco_ids(Pairs(["dog.jpg"], ["a"], np.array([0]), np.array(["test"])), np.array([]), {})
 
 
 # --- tables ---

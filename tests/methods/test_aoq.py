@@ -27,7 +27,7 @@ from matchlight.parts.objectives import Hinge, Probable
 from matchlight.parts.similarities import Dot
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run, train
-from matchlight.runs.mining import mine_run
+from matchlight.runs.hard_negatives import mine_run
 from matchlight.training.mining import Candidates
 from matchlight.training.network import Network, objective_weights, score_batch, whole_batch
 from matchlight.training.registry import Chosen, methods, settings_of
@@ -352,7 +352,8 @@ def test_warm_epochs_of_the_second_round_have_no_companions_and_a_round_that_goe
 
 
 def test_the_first_round_is_as_long_as_the_papers_beside_the_second() -> None:
-    build = partial(aoq.recipe, Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9), base="scan")
+    sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9)
+    build = partial(methods()["aoq"].build, sizes, base="scan")
     assert build().epochs == 30 + 20 and build(epochs=8).epochs == 12 + 8 and build(epochs=8, first=2).epochs == 10
     rates = [build(epochs=20, decay_every=10).schedule(epoch, 0, 1) for epoch in (0, 29, 30, 39, 40)]
     assert rates == pytest.approx([1, 0.01, 1, 1, 0.1])  # begun anew with the second round

@@ -21,6 +21,8 @@ from tests.methods.test_scan import released
 from tests.reference import cross_attention as naive
 from tests.reference.sets import gradients, sets
 
+FOCALS = ("equal", "prob")
+
 FIXTURES = ("bfan_equal", "bfan_prob")
 
 
@@ -52,7 +54,7 @@ def test_padded_members_do_not_lower_the_mean() -> None:
     assert bfan.relevant(weights, mask, focal="equal").flatten().tolist() == [False, True, False, False]
 
 
-@pytest.mark.parametrize("focal", bfan.FOCALS)
+@pytest.mark.parametrize("focal", FOCALS)
 def test_all_pairs_at_once_score_as_one_caption_after_another(focal: str) -> None:
     images, texts, lengths = sets(4, 6, regions=5, dim=8, dtype=torch.float64)
     found = similarity(focal)(images, texts)
@@ -63,7 +65,7 @@ def test_all_pairs_at_once_score_as_one_caption_after_another(focal: str) -> Non
     assert_close(single[:, several], found[:, several].float(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("focal", bfan.FOCALS)
+@pytest.mark.parametrize("focal", FOCALS)
 def test_gradients_are_those_of_the_loop(focal: str) -> None:
     images, texts, lengths = sets(3, 6, regions=4, dim=5, dtype=torch.float64)
     several = [t for t, length in enumerate(lengths) if length > 1]  # the loop has no slope at one word
@@ -75,7 +77,7 @@ def test_gradients_are_those_of_the_loop(focal: str) -> None:
         assert_close(ours, theirs, atol=1e-9, rtol=1e-7)
 
 
-@pytest.mark.parametrize("focal", bfan.FOCALS)
+@pytest.mark.parametrize("focal", FOCALS)
 def test_even_attention_scores_nothing_and_its_gradient_is_finite(focal: str) -> None:
     images, texts, _ = sets(2, 3, regions=4, dim=5)
     words = torch.zeros_like(texts.vectors)

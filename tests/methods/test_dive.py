@@ -22,7 +22,7 @@ from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots, place_codes
 from matchlight.parts.layers import pooling_by
 from matchlight.parts.objectives import Probable
-from matchlight.parts.sets import set_similarity
+from matchlight.parts.set_similarities import set_similarity
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import Run, train
 from matchlight.runs.importing import import_checkpoints

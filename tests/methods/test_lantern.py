@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:
 
 
 def test_its_arguments_have_the_types_of_what_it_is_built_on() -> None:
-    assert LANTERN.types["sentences"] == str | None and LANTERN.types["peers"] is int
+    assert LANTERN.types["sentences"] == str | None and LANTERN.types["peers"] == Literal[1, 2]
     assert taken(sentences="none", epochs="3")["sentences"] is None
 
 

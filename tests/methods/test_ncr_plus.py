@@ -19,7 +19,7 @@ from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.parts.objectives import Probable
 from matchlight.runs.folder import train
 from matchlight.training.contract import Phase
-from matchlight.training.judging import Strangers, fits
+from matchlight.training.pair_losses import Mismatches, fits
 from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.methods.test_ncr import drawn, square
@@ -126,7 +126,7 @@ def test_labels_come_from_the_peer_alone_when_asked(tmp_path: Path) -> None:
 
 def test_every_row_keeps_one_stranger_and_it_is_no_sibling(tmp_path: Path) -> None:
     run, _ = measured(tmp_path)
-    strangers = Strangers(run, run.networks["A"].matcher)
+    strangers = Mismatches(run, run.networks["A"].matcher)
     a, b = collate(run.table, run.rows[:30]), collate(run.table, run.rows[:30][::-1].copy())
     assert_close(strangers.of(a), strangers.of(b).flip(0))
     own = torch.from_numpy(run.pairs.picture[run.rows[:30]])

@@ -19,7 +19,7 @@ from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import pvse
 from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
 from matchlight.pairs import Pairs
-from matchlight.parts.sets import BestPair, discrepancy
+from matchlight.parts.set_similarities import BestPair, discrepancy
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import train
 from matchlight.scoring.encode import encode

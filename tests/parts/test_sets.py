@@ -13,7 +13,14 @@ from torch.testing import assert_close
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.measuring.device_ranks import device_scores, ranks_both_ways
 from matchlight.measuring.metrics import Relevance, ranks
-from matchlight.parts.sets import SIMILARITIES, SmoothChamfer, cosines, crowding, discrepancy, set_similarity
+from matchlight.parts.set_similarities import (
+    SIMILARITIES,
+    SmoothChamfer,
+    cosines,
+    crowding,
+    discrepancy,
+    set_similarity,
+)
 from tests.reference import dive as naive
 from tests.reference.sets import gradients
 

@@ -14,7 +14,7 @@ from matchlight.data.findings import MISMATCHED, VAGUE, Finding, write_findings
 from matchlight.data.fingerprints import fingerprint
 from matchlight.pairs import Pairs
 from matchlight.training.mining import NONE, Candidates
-from matchlight.training.mining.doubts import read_doubts
+from matchlight.training.mining.audit_filter import read_doubts
 from matchlight.training.mining.filters import filtered, struck, tfidf
 from tests.reference import aoq as naive
 

@@ -11,7 +11,7 @@ In reading order:
     recall.py         recall, five-fold, cross-rank
     summaries.py      what released code would print for the same folds
     by_labels.py      labels, pmrp
-    coco.py           eccv, cxc
+    eccv_and_cxc.py   eccv, cxc
     report_tables.py  a report as a table for the terminal
 """
 
@@ -25,7 +25,7 @@ from typing import TypedDict, Unpack
 from matchlight.core import BadInput
 from matchlight.measuring.metrics.arrays import Numbers
 from matchlight.measuring.metrics.blocks import Scores, ScoresLike, as_scores, check_ties
-from matchlight.measuring.protocols import by_labels, coco, recall
+from matchlight.measuring.protocols import by_labels, eccv_and_cxc, recall
 from matchlight.measuring.protocols.measured import Measured, Unfit
 from matchlight.measuring.protocols.report_tables import table, tables
 from matchlight.measuring.protocols.reports import BySide, Report, figure
@@ -102,8 +102,8 @@ def measure_scores(scores: ScoresLike, pairs: Pairs, *, protocol: str = "auto", 
         ),
         "cross-rank": recall.cross_rank,
         "pmrp": partial(by_labels.pmrp, fold=asked.fold),
-        "eccv": coco.eccv,
-        "cxc": coco.cxc,
+        "eccv": eccv_and_cxc.eccv,
+        "cxc": eccv_and_cxc.cxc,
     }
     name = _auto(pairs) if protocol == "auto" else protocol
     if name not in ways:

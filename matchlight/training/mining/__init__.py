@@ -2,7 +2,7 @@
 
 `best.py` keeps the best so far, `chunks.py` encodes a side a piece at a time, `search.py` goes over all pairs,
 `coarse.py` over those that are proposed, `candidates.py` holds the lists and their files, `released.py` reads lists for
-a data set, `filters.py` strikes out what is likely no negative, by an audit's word (`doubts.py`) too.
+a data set, `filters.py` strikes out what is likely no negative, by an audit's word (`audit_filter.py`) too.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import numpy as np
 from matchlight.console import say, track
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
+from matchlight.training.mining.audit_filter import Doubts, read_doubts
 from matchlight.training.mining.candidates import NONE, Candidates, places
-from matchlight.training.mining.doubts import Doubts, read_doubts
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -55,7 +55,7 @@ def _by_row(size: int, places: np.ndarray, values: Tensor) -> np.ndarray:
     return out
 
 
-class Strangers:
+class Mismatches:
     """A fixed wrong caption and a fixed wrong picture for every row: what a mismatched pair scores, measured."""
 
     def __init__(self, run: TrainingRun, matcher: Matcher):
@@ -100,13 +100,13 @@ def fits(
     run: TrainingRun, matcher: Matcher, *, draw: tuple[int, ...], temperature: float = 0.05
 ) -> dict[str, np.ndarray]:
     """Per row: `loss` (-log probability of the pair in its batch) and `null`, that of its manufactured mismatch."""
-    strangers = Strangers(run, matcher)
+    mismatches = Mismatches(run, matcher)
 
     def measure(matrix: Tensor, embeddings: dict[str, Embeddings], batch: Batch) -> dict[str, Tensor]:
         c = contrast(matrix.float(), batch)
         sure = log_probabilities(c, temperature)
         null = []
-        for (score, ok), wrong in zip(c.directions().values(), strangers.scores(embeddings, batch), strict=True):
+        for (score, ok), wrong in zip(c.directions().values(), mismatches.scores(embeddings, batch), strict=True):
             rest = torch.logsumexp((score / temperature).masked_fill(~ok, -torch.inf), 1)
             null.append(torch.logaddexp(wrong / temperature, rest) - wrong / temperature)  # the own partner left out
         return {"loss": -(sure["i2t"][0] + sure["t2i"][0]) / 2, "null": (null[0] + null[1]) / 2}
