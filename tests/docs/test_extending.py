@@ -16,6 +16,7 @@ from matchlight.data import formats
 from matchlight.inputs import features
 
 PAGE = ROOT / "docs" / "extending.md"
+SMALL = ["epochs=2", "batch=16"]
 BACKBONE = {"matchlight.backbones": {"colours": "my_backbone:Colours"}}
 
 
@@ -53,3 +54,28 @@ def test_the_format_of_the_page_reads_what_it_wrote(
     first, again = ml.Pairs.read(data), ml.Pairs.read(tmp_path / "lines")
     assert (again.captions, list(again.splits)) == (first.captions, list(first.splits))
     assert formats.read(tmp_path / "lines").pictures is not None
+
+
+def test_the_method_of_the_page_is_trained_and_measured_from_its_file(
+    data: Path, tmp_path: Path, install_plugin: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_plugin(
+        "my_backbone", example("my_backbone.py"), {"matchlight.backbones": {"colours": "my_backbone:Colours"}}
+    )
+    file = tmp_path / "my_method.py"
+    file.write_text(example("my_method.py"))
+    assert len(example("my_method.py").splitlines()) <= 60
+    given = ["--data", str(data), "--device", "cpu"]
+    train = ["train", str(file), *given, "-o", str(tmp_path / "mine"), "dim=16", "backbone=colours", *SMALL]
+    assert main(train) == 0
+    assert main(["evaluate", str(tmp_path / "mine"), *given, "--json"]) == 0
+    assert '"rsum"' in capsys.readouterr().out
+
+
+def test_a_field_of_the_page_s_method_out_of_its_bounds_is_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my_method.py"
+    file.write_text(example("my_method.py"))
+    assert main(["train", str(file), "--data", str(data), "-o", str(tmp_path / "mine"), "temperature=-1"]) == 2
+    assert "temperature" in capsys.readouterr().err
