@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReadOptions(TypedDict, total=False):
-    """What `Pairs.read` can be told beside the path."""
+    """Options of `Pairs.read` beside the path."""
 
     format: str | None  # read it as this format, whatever it looks like
     seed: int  # of the splits, where the data has none
@@ -151,8 +151,8 @@ class Pairs:
     def split_names(self) -> list[str]:
         """The splits there are, in the usual order."""
         usual = ["train", "val", "test", "testall"]
-        found = set(np.unique(self.splits).tolist())
-        return [name for name in usual if name in found] + sorted(found - set(usual))
+        there = set(np.unique(self.splits).tolist())
+        return [name for name in usual if name in there] + sorted(there - set(usual))
 
     def rows(self, split: str | None = None) -> np.ndarray:
         """Rows of one split (`None` or "all": every row), in file order."""

@@ -32,7 +32,7 @@ Pictures = Annotated[
 
 @dataclass(kw_only=True)
 class AuditOptions:
-    """What `matchlight audit` can be told."""
+    """The options of `matchlight audit`."""
 
     data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")]
@@ -76,7 +76,7 @@ def audit(asked: AuditOptions) -> None:
 
     known = Truth.load(asked.truth) if asked.truth else None
     loaded = Run.load(asked.run, device=asked.device) if asked.run else None
-    found = look(
+    audited = look(
         loaded,
         Pairs.read(asked.data),
         asked.out,
@@ -92,22 +92,24 @@ def audit(asked: AuditOptions) -> None:
         captions=asked.captions,
         pictures=asked.pictures,
     )
-    emit(found.summary) if asked.json else _print(found)
+    emit(audited.summary) if asked.json else _print(audited)
 
 
-def _print(found: Audit) -> None:
+def _print(audited: Audit) -> None:
     from matchlight.auditing.report import in_a_sentence
 
-    typer.echo(in_a_sentence(found.summary))
-    if reasons := found.summary["reasons"]:
+    typer.echo(in_a_sentence(audited.summary))
+    if reasons := audited.summary["reasons"]:
         table("", ["reason", "pairs"], [[reason, count] for reason, count in reasons.items()])
-    worst = [[one["image"], f"{one['score']:.3g}", one["caption"]] for one in found.suspects[:SHOWN]]
+    worst = [[one["image"], f"{one['score']:.3g}", one["caption"]] for one in audited.suspects[:SHOWN]]
     if worst:
         table("", ["worst", "score", "caption"], worst)
-    if "auroc" in found.summary:
-        measured: Mapping[str, object] = found.summary
+    if "auroc" in audited.summary:
+        measured: Mapping[str, object] = audited.summary
         table("", list(TRUTH), [[_figure(measured[key]) for key in TRUTH]])
-    typer.echo(f"look at {found.folder / 'report.html'}; `matchlight data apply {found.folder} -o DIR` cleans the data")
+    typer.echo(
+        f"look at {audited.folder / 'report.html'}; `matchlight data apply {audited.folder} -o DIR` cleans the data"
+    )
 
 
 def _figure(value: object) -> str:

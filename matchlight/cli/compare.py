@@ -19,7 +19,7 @@ PROTOCOLS = ("auto", "recall", "five-fold", "labels")
 
 @dataclass(kw_only=True)
 class CompareOptions:
-    """What `matchlight compare` can be told."""
+    """The options of `matchlight compare`."""
 
     methods: Annotated[
         list[str], typer.Argument(help="Names from `matchlight methods`; name=value belongs to the method before it.")
@@ -72,12 +72,12 @@ def _shares(text: str) -> list[float]:
     from matchlight.core import BadInput
 
     try:
-        found = [float(word) for word in text.split(",")]
+        shares = [float(word) for word in text.split(",")]
     except ValueError:
-        found = [-1.0]
-    if not all(0 <= share <= 1 for share in found):  # False for nan
+        shares = [-1.0]
+    if not all(0 <= share <= 1 for share in shares):  # False for nan
         raise BadInput(f"--noise {text}: shares between 0 and 1 with commas between them, as in 0,0.2,0.4")
-    return found
+    return shares
 
 
 def _print(results: Results, out: Path) -> None:

@@ -69,13 +69,13 @@ def info(path: Source, as_json: Json = False) -> None:
     """
     from matchlight.data import formats
 
-    found = formats.info(formats.read(path), check=True)
+    facts = formats.info(formats.read(path), check=True)
     if as_json:
-        emit(found)
+        emit(facts)
         return
     from matchlight.cli.describe import describe
 
-    describe(str(path), found)
+    describe(str(path), facts)
 
 
 @data.command()
@@ -101,7 +101,7 @@ def convert(
 
 @dataclass(kw_only=True)
 class NoiseOptions:
-    """What `matchlight data noise` can be told."""
+    """The options of `matchlight data noise`."""
 
     path: Source
     out: Out
@@ -273,10 +273,10 @@ def cache(
 
 
 def _extent(size: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", size.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", size.strip().lower())
+    if match is None:
         raise typer.BadParameter(f"{size!r} is no size; give width x height, as in 192x144", param_hint="--size")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _one_kind(

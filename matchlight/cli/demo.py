@@ -55,7 +55,7 @@ def _audit(folder: Path, run: Run, data: Path) -> None:
     from matchlight.auditing import audit
     from matchlight.data.noise import Truth
 
-    say("looking for the wrong pairs, without being told which they are")
+    say("looking for the wrong pairs, without knowing which they are")
     # The run itself is asked: training cross-validated models as well would be surer, and take minutes more.
     truth = Truth.load(data / "truth.json")
     audit(run, Pairs.read(data), folder, truth=truth, source=data, quick=False, captions="words", pictures="own")
@@ -80,9 +80,9 @@ class Demo(TypedDict):
     index: str
 
 
-def _right(found: Mapping[str, float | None]) -> str:
-    """How many of the suspects are wrong indeed: nobody told the audit, but the demo knows what it broke."""
-    precision = found.get("precision")
+def _right(summary: Mapping[str, float | None]) -> str:
+    """How many of the suspects are really wrong: the audit does not know, but the demo knows what it broke."""
+    precision = summary.get("precision")
     return "" if precision is None else f"; {precision:.0%} of those are wrong indeed"
 
 
@@ -112,8 +112,8 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> Demo:
     there, back = (figure(report, side, "r1") for side in ("t2i", "i2t"))
     say(f"R@1 {there:.1f}% text to picture, {back:.1f}% back; chance is {chance:.2f}%")
     audited = _step(out / "audit", partial(_audit, run=run, data=data))
-    found = files.read_json(audited / "summary.json", "an audit's summary")
-    say(f"{found['flagged']} of {found['pairs']} pairs are suspect{_right(found)}")
+    summary = files.read_json(audited / "summary.json", "an audit's summary")
+    say(f"{summary['flagged']} of {summary['pairs']} pairs are suspect{_right(summary)}")
     index = _step(out / "index", partial(_index, run=run, data=data))
     seconds = time.monotonic() - began
     say(f"{seconds:.0f} s; the data is in {data}, the run in {run.folder}, the index in {index}")
@@ -123,7 +123,7 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> Demo:
         "seconds": round(seconds, 1),
         "data": str(data),
         "run": str(run.folder),
-        "audit": {"folder": str(audited), **{name: found.get(name) for name in AUDITED}},
+        "audit": {"folder": str(audited), **{name: summary.get(name) for name in AUDITED}},
         "index": str(index),
     }
     files.write_json(out / "demo.json", result)

@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 NAMES = 12  # classes spelt out
 
 
-def describe(path: str, found: Info) -> None:
+def describe(path: str, facts: Info) -> None:
     """Print what `formats.info` found."""
-    typer.echo(one_line(f"{path}: {found['format']}"))
-    rows = [[name, split["pictures"], split["captions"]] for name, split in found["splits"].items()]
+    typer.echo(one_line(f"{path}: {facts['format']}"))
+    rows = [[name, split["pictures"], split["captions"]] for name, split in facts["splits"].items()]
     if len(rows) > 1:
         rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
     table("", ["split", "pictures", "captions"], rows)
-    for name, fact in _facts(found):
+    for name, fact in _facts(facts):
         typer.echo(f"{name + ':':<22}{fact}")
-    _problems(found["problems"])
+    _problems(facts["problems"])
 
 
-def _facts(found: Info) -> Iterator[tuple[str, str]]:
-    yield "captions a picture", _spread(found["captions_per_picture"], "mean")
-    if sizes := found.get("picture_sizes"):
+def _facts(facts: Info) -> Iterator[tuple[str, str]]:
+    yield "captions a picture", _spread(facts["captions_per_picture"], "mean")
+    if sizes := facts.get("picture_sizes"):
         yield "width", f"{_spread(sizes['width'], 'median')} px"
         yield "height", f"{_spread(sizes['height'], 'median')} px"
-    if features := found["features"]:
+    if features := facts["features"]:
         yield "picture features", shown(tuple(features))
-    if features := found["text_features"]:
+    if features := facts["text_features"]:
         yield "text features", shown(tuple(features))
-    if labels := found["labels"]:
+    if labels := facts["labels"]:
         names = one_line(", ".join(labels["names"][:NAMES]))
         yield "labels", f"{shown(labels['classes'])} classes ({names}{', ...' if labels['classes'] > NAMES else ''})"
         yield "labels a picture", _spread(labels["per_picture"], "mean")
-    if found.get("relevance") is not None:
-        yield "relevance", f"{shown(found['relevance'])} fitting (caption, picture) pairs are known"
+    if facts.get("relevance") is not None:
+        yield "relevance", f"{shown(facts['relevance'])} fitting (caption, picture) pairs are known"
 
 
 def _spread(values: dict[str, float], middle: str) -> str:

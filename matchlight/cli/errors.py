@@ -1,4 +1,4 @@
-"""What goes wrong, told in a line: an exception -> the exit code and the lines for stderr. No traceback reaches a user.
+"""Errors in one line: an exception -> the exit code and the lines for stderr. No traceback reaches a user.
 
 Exit 2 is bad usage or bad input (a mistyped option, a broken file, a folder that cannot be written), 130 an interrupt,
 1 a failure of ours. `MATCHLIGHT_DEBUG=1` adds the traceback to any of them.

@@ -23,7 +23,7 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 @dataclass(kw_only=True)
 class EvaluateOptions:
-    """What `matchlight evaluate` can be told."""
+    """The options of `matchlight evaluate`."""
 
     data: Data
     run: Annotated[list[Path] | None, typer.Argument(help="A run folder; several are ranked as an ensemble.")] = None
@@ -97,7 +97,7 @@ def evaluate(asked: EvaluateOptions) -> None:
 
 
 def _data(data: Path, scores: Path | None) -> Pairs:
-    """The data set; a file that scores must not be written to is told before anything slow."""
+    """The data set; a file that scores must not be written to is refused before anything slow."""
     from matchlight.pairs import Pairs
 
     pairs = Pairs.read(data)

@@ -19,7 +19,7 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 @dataclass(kw_only=True)
 class IndexOptions:
-    """What `matchlight index` can be told."""
+    """The options of `matchlight index`."""
 
     run: Annotated[Path, typer.Argument(help="A run folder.")]
     data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
@@ -77,7 +77,7 @@ def _built(out: Path, about: Description, *, json: bool) -> None:
 
 @dataclass(kw_only=True)
 class SearchOptions:
-    """What `matchlight search` can be told."""
+    """The options of `matchlight search`."""
 
     index: Annotated[Path, typer.Argument(help="An index folder.")]
     words: Annotated[str | None, typer.Argument(help="What to look for.")] = None
@@ -105,9 +105,9 @@ def search(asked: SearchOptions) -> None:
     if (asked.words is None) == (asked.image is None):
         raise BadInput('search takes "words" or --image FILE, one of the two')
     narrowed = _where(asked.where or [])
-    with Index.load(asked.index, device=asked.device) as found:
+    with Index.load(asked.index, device=asked.device) as index:
         question = None if asked.image is None else str(asked.image)
-        results = found.search(
+        results = index.search(
             asked.words, image=question, top=asked.top, exact=asked.exact, where=narrowed, find=asked.find
         )
     if results.unknown:

@@ -14,7 +14,7 @@ from matchlight.cli.output import emit
 
 @dataclass(kw_only=True)
 class MineOptions:
-    """What `matchlight mine` can be told."""
+    """The options of `matchlight mine`."""
 
     run: Annotated[Path, typer.Argument(help="A run folder.")]
     data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]

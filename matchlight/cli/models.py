@@ -72,7 +72,7 @@ def _described(method: Method) -> dict[str, object]:
 
 @dataclass(kw_only=True)
 class TrainOptions:
-    """What `matchlight train` can be told."""
+    """The options of `matchlight train`."""
 
     method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")]
     data: Data
@@ -100,7 +100,7 @@ def train(asked: TrainOptions) -> None:
     from matchlight.training.registry import find, parse
 
     given = _arguments(parse(asked.overrides or []))
-    find(asked.method)  # a mistyped name is told before anything slow is read
+    find(asked.method)  # a mistyped name is reported before anything slow is read
     source = Run.load(asked.start, device="cpu") if asked.start else None
     run = run_training(
         asked.method,
@@ -119,7 +119,7 @@ def train(asked: TrainOptions) -> None:
 
 
 def _arguments(given: dict[str, str]) -> dict[str, str]:
-    """What was typed as name=value; an option typed that way, or a name of Python's own call, is told."""
+    """What was typed as name=value; an option typed that way, or a name of Python's own call, is refused."""
     from matchlight.core import BadInput
 
     for name in given:

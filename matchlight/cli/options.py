@@ -18,7 +18,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 
 
 def choice(flag: str, names: Sequence[str], help: str, *, group: str | None = None) -> OptionInfo:
-    """An option that takes one of some names, or a plug-in's of a group; a mistyped one is told the nearest."""
+    """An option that takes one of some names, or a plug-in's of a group; a mistyped one gets the nearest as a hint."""
 
     def check(value: str | None) -> str | None:
         if value is None or value in names:

@@ -14,7 +14,7 @@ from matchlight.cli.output import emit, table
 
 @dataclass(kw_only=True)
 class ReproduceOptions:
-    """What `matchlight reproduce` can be told."""
+    """The options of `matchlight reproduce`."""
 
     name: Annotated[str | None, typer.Argument(help="What to make; without a name, what there is.")] = None
     settings: Annotated[

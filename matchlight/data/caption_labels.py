@@ -94,13 +94,13 @@ def uses(captions: Sequence[str], picture: np.ndarray) -> dict[str, Uses]:
     return found
 
 
-def nouns(found: dict[str, Uses]) -> dict[str, Uses]:
+def nouns(words: dict[str, Uses]) -> dict[str, Uses]:
     """Words that are used as nouns are; what opens a phrase but does not end it is an adjective, and opens one too."""
     plain = DETERMINERS | PREPOSITIONS | {START}
-    adjectives = {word for word, use in found.items() if not use.ending and use.follows(plain)}
+    adjectives = {word for word, use in words.items() if not use.ending and use.follows(plain)}
     openers, barred = plain | adjectives, NO_THINGS | DETERMINERS | ENDERS
-    barred |= {word for word in found if len(word) > 5 and word.endswith("ing") and f"{word}s" not in found}
-    return {word: use for word, use in found.items() if use.ending and word not in barred and use.follows(openers)}
+    barred |= {word for word in words if len(word) > 5 and word.endswith("ing") and f"{word}s" not in words}
+    return {word: use for word, use in words.items() if use.ending and word not in barred and use.follows(openers)}
 
 
 def singular(word: str, known: Iterable[str]) -> str:
@@ -122,10 +122,10 @@ def object_words(
 
     Words of less than a share `least` of the pictures, or more than `most`, tell too little apart and are passed over.
     """
-    found = nouns(uses(captions, picture))
+    known = nouns(uses(captions, picture))
     owners: dict[str, set[int]] = {}
-    for word, use in found.items():
-        owners.setdefault(singular(word, found), set()).update(use.pictures)
+    for word, use in known.items():
+        owners.setdefault(singular(word, known), set()).update(use.pictures)
     count = len(np.unique(picture))
     shares = {word: len(own) / max(1, count) for word, own in owners.items() if len(word) > 2}
     kept = [word for word, share in shares.items() if least <= share <= most and len(owners[word]) > 1]

@@ -1,7 +1,7 @@
 """Augmentation: crops, flips, brightness, dropped words and regions. Items -> Items on their device, training only.
 
 Every draw is a hash of (seed, item id, which draw), not the next number of a stream. So an item is changed in the same
-way alone or in company, in any batch and any order, on any device, and a run that is stopped and resumed sees what it
+way alone or with others, in any batch and any order, on any device, and a run that is stopped and resumed sees what it
 would have seen; other changes come from another seed, one for each epoch. Two items with one id are changed alike.
 All functions have the form `f(items, *, seed, ...) -> Items` and leave what they were given untouched.
 """

@@ -231,9 +231,9 @@ def _verified(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as problem:
         raise BadInput(f"{path}: cannot be read ({problem.strerror}); install it again: {INSTALL}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256[path.name]:
-        raise BadInput(f"{path}: sha256 {found[:12]}... is not the known {SHA256[path.name][:12]}...; {INSTALL}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256[path.name]:
+        raise BadInput(f"{path}: sha256 {digest[:12]}... is not the known {SHA256[path.name][:12]}...; {INSTALL}")
     return content
 
 

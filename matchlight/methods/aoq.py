@@ -140,25 +140,25 @@ class SecondRound(Strategy):
             return
         data = fingerprint(run.pairs)
         if self.candidates is not None:
-            found = load_for(self.candidates, run.pairs, data=data).within(run.rows, run.pairs.picture)
+            lists = load_for(self.candidates, run.pairs, data=data).within(run.rows, run.pairs.picture)
             about: dict[str, Json] = {"from": Path(self.candidates).name}
         else:
             top = self.depth * (1 if self.filter == "none" else SPARE)
-            found, about = mine_into(
+            lists, about = mine_into(
                 run.folder / "mined", self.result(run), run.table, run.rows, top=top, coarse=self.coarse
             )
-            say(f"mined {found.depth[0]} captions a picture in {about['seconds']} s")
-        kept = self._filtered(found, run.pairs)
+            say(f"mined {lists.depth[0]} captions a picture in {about['seconds']} s")
+        kept = self._filtered(lists, run.pairs)
         self._check_depth(kept)
-        about |= {"data": data, "filter": self.filter, **struck(found, kept)}
+        about |= {"data": data, "filter": self.filter, **struck(lists, kept)}
         kept.save(folder, about)
         shutil.rmtree(run.folder / "mined", ignore_errors=True)
 
-    def _filtered(self, found: Candidates, pairs: Pairs) -> Candidates:
-        return filtered(found, pairs, kind=self.filter, alike=self.alike, audit=self.audit)
+    def _filtered(self, lists: Candidates, pairs: Pairs) -> Candidates:
+        return filtered(lists, pairs, kind=self.filter, alike=self.alike, audit=self.audit)
 
     def _check_depth(self, kept: Candidates) -> None:
-        """A round without negatives is no second round; one with fewer than were asked for is told of."""
+        """A round without negatives is no second round; one with fewer than were asked for is reported."""
         if not min(kept.depth):
             raise BadInput("no candidate is left after the filter: every list is empty; a gentler filter= keeps some")
         if kept.depth[0] < self.depth:
@@ -313,20 +313,20 @@ def in_rounds(
 
 
 def read(file: Checkpoint) -> Foreign:
-    """VSRN ([image, text, caption]) or BFAN ([image, text]) after its second round, told apart by their layers."""
+    """VSRN ([image, text, caption]) or BFAN ([image, text]) after its second round, recognised by their layers."""
     options = file["opt"]
     base = "vsrn" if any(key.startswith("Rs_GCN_") for key in file["model"][0]) else "bfan"
-    found = read_vsrn(file) if base == "vsrn" else read_bfan(file)
+    foreign = read_vsrn(file) if base == "vsrn" else read_bfan(file)
     named: dict[str, Value] = {
-        **found.arguments,
+        **foreign.arguments,
         "base": base,
-        "margin": float(options.get("marginonline", found.arguments["margin"])),
+        "margin": float(options.get("marginonline", foreign.arguments["margin"])),
         "margin_offline": float(options.get("marginoffline", 0.0)),
         "alpha": float(options.get("alpha", 0.3)),
         "beta": float(options.get("beta", 1.5)),
         "h": int(options.get("offcandisize", 300)),
     }
-    return replace(found, arguments=named)
+    return replace(foreign, arguments=named)
 
 
 METHODS = [

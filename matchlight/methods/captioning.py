@@ -1,7 +1,7 @@
 """Captioning as part of a loss: regions that can be put into words are worth matching with words.
 
 The decoder of VSRN (Li et al., ICCV 2019, arXiv:1909.02701): a GRU reads a picture's region states in order, a second
-one writes the caption word by word, looking at the regions again before each word and always told the true word before
+one writes the caption word by word, looking at the regions again before each word and always given the true word before
 it. It is used in training only and belongs to the objective, not to the model that is kept.
 
 Departs from the authors' code in cost, not in value: the words of all steps are scored at once, each picture is read
@@ -81,15 +81,17 @@ class Captioner(nn.Module):
         """
         words, counts = to_write(tokens, mask, max_len=self.max_len)
         seen, last = in_order(self.reader, self.dropout(self.squeeze(states)), real)
-        told = words[:, :-1]
-        vectors = self.embed.weight.index_select(0, told.flatten()).view(*told.shape, -1)  # its gradient never waits
+        before = words[:, :-1]
+        vectors = self.embed.weight.index_select(0, before.flatten()).view(
+            *before.shape, -1
+        )  # its gradient never waits
         hidden = self._write(seen, last, real, which, vectors)
         scores = self.out(hidden).flatten(0, 1)  # (P * S, V): one large product instead of S small ones
         loss = F.cross_entropy(scores, words[:, 1:].flatten(), reduction="none")
         return loss.view_as(counts) * counts
 
     def _write(self, seen: Tensor, last: Tensor, real: Tensor | None, which: Tensor, words: Tensor) -> Tensor:
-        """(P, S, H) states of the writer, told the true words."""
+        """(P, S, H) states of the decoder, given the true words."""
         seen_part, own_part = self.look.weight.split(self.hidden, dim=1)
         keys = F.linear(seen, seen_part, self.look.bias)[which]  # what of W [region; state] + b no step changes
         regions, state = seen[which], last[which]
@@ -105,7 +107,7 @@ class Captioner(nn.Module):
 
 
 class Described(Objective):
-    """A ranking objective, plus how badly each labelled pair's caption can be told from its picture's region states.
+    """A ranking objective, plus how badly each pair's caption is generated from its picture's region states.
 
     The picture encoder gives the states as `extra["states"]` (and their mask, where there is one, as `extra["real"]`).
     The captioning term is the mean over pairs of a caption's summed word losses, whatever the ranking's reduction.
@@ -138,5 +140,5 @@ class Described(Objective):
         if captions < len(texts) and "length" in texts.extra:  # nor do long ones make the writing longer
             long = int(texts.extra["length"][:captions].max())
         states = images.extra["states"][:pictures].float()
-        told = self.captioner(states, real, image, texts.x[text, :long], texts.mask[text, :long])
-        return told.sum(1) / (len(text) if self.reduction == "sum" else 1)
+        cost = self.captioner(states, real, image, texts.x[text, :long], texts.mask[text, :long])
+        return cost.sum(1) / (len(text) if self.reduction == "sum" else 1)

@@ -45,7 +45,7 @@ class Correlating(nn.Module):
         self.decode = nn.Sequential(*back, nn.Linear(hidden, inside))
 
     def forward(self, items: Items) -> Embedding:
-        """(N, 1, dim), in full precision: what correlates is told by the last bits."""
+        """(N, 1, dim), in full precision: correlations depend on the last bits."""
         with torch.autocast(items.x.device.type, enabled=False):
             x = self.vector(items)
             out = Embedding(self.encode(x)[:, None])
@@ -90,8 +90,8 @@ class Correlation(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One number for the pairs, (N,) a side."""
         terms = {"correlation": -correlation(*paired(embeddings, batch), ridge=self.ridge).float()}
-        for side, found in both(embeddings) if self.rebuild else []:
-            terms[f"rebuilt_{side}"] = self.rebuild * found.extra["rebuilt"].float()
+        for side, embedding in both(embeddings) if self.rebuild else []:
+            terms[f"rebuilt_{side}"] = self.rebuild * embedding.extra["rebuilt"].float()
         return terms
 
 

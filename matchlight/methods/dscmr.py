@@ -1,4 +1,4 @@
-"""DSCMR: both sides through the same last layers, told apart by class, pulled together pair by pair.
+"""DSCMR: both sides through the same last layers, separated by class, pulled together pair by pair.
 
 Zhen et al., "Deep Supervised Cross-Modal Retrieval", CVPR 2019. A layer a side, then two layers that the sides share:
 the common space, and a linear guess at the labels. The loss asks that guesses be near the labels, that cosines tell
@@ -56,10 +56,10 @@ class Supervised(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """J1 of each side, J2 of each two sides, J3 of the pairs."""
         terms: Terms = {}
-        vectors = {side: found.single.float() for side, found in both(embeddings)}
+        vectors = {side: embedding.single.float() for side, embedding in both(embeddings)}
         labels = {side: labels_of(batch, side) for side in vectors}
-        for side, found in both(embeddings):
-            terms[f"guess_{side}"] = length(found.extra["logits"].float() - labels[side])
+        for side, embedding in both(embeddings):
+            terms[f"guess_{side}"] = length(embedding.extra["logits"].float() - labels[side])
         for one, other in ((IMAGE, IMAGE), (IMAGE, TEXT), (TEXT, TEXT)):
             shared = labels[one] @ labels[other].T
             terms[f"{one}_{other}"] = self.alpha * likelihood(vectors[one], vectors[other], shared)

@@ -78,7 +78,7 @@ class FineGrained(Objective):
 
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """A term a side, and those of all items together."""
-        logits = {side: found.extra["logits"].float() for side, found in both(embeddings)}
+        logits = {side: embedding.extra["logits"].float() for side, embedding in both(embeddings)}
         labels = {side: labels_of(batch, side) for side in logits}
         terms = {f"class_{side}": cross_entropy(logits[side], labels[side]) for side in logits}
         every, known = torch.cat(list(logits.values())), torch.cat(list(labels.values()))

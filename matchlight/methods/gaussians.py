@@ -1,7 +1,7 @@
 """Items as Gaussians: a mean, a spread, draws from both, and how two sets of draws match.
 
 Part of PCME (`pcme.py`). Outside training an item's draws are a function of its side and id, so that it scores alike
-alone and in company, in any block and on any device.
+alone and in a batch, in any block and on any device.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class Memory(nn.Module):
     def forward(self, query: Tensor, weights: Tensor, context: Tensor) -> Tensor:
         """(N, K*Q, D) from queries (N or 1, K*Q, D), weights (N, M, K*Q) and contexts (N, M, D)."""
         ours, theirs, bias = self.halves()
-        found = weights.transpose(1, 2) @ F.linear(context, theirs)
-        new, keep = (F.linear(query, ours, bias) + found).chunk(2, -1)
+        attended = weights.transpose(1, 2) @ F.linear(context, theirs)
+        new, keep = (F.linear(query, ours, bias) + attended).chunk(2, -1)
         return torch.lerp(new.tanh(), query.expand_as(new), keep.sigmoid())
 
 

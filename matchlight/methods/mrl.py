@@ -84,8 +84,8 @@ class RobustLearning(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """One term a side, (N,) each, and the contrast of all pairs."""
         terms: Terms = {}
-        for side, found in both(embeddings) if self.beta > 0 else []:
-            logits = found.extra["logits"].float()
+        for side, embedding in both(embeddings) if self.beta > 0 else []:
+            logits = embedding.extra["logits"].float()
             loss = self.losses[self.loss](logits, labels_of(batch, side, logits.shape[1]))
             terms[f"cluster_{side}"] = self.beta * loss
         if self.beta < 1:

@@ -144,11 +144,11 @@ class CoTeaching(Strategy):
                 costs = mean_costs(contrast(matrix, batch, siblings=self.siblings), self.margin)
                 return {"loss": sum(costs.values())}  # type: ignore[dict-item]
 
-            found = over_rows(run, run.networks[name].matcher, measure, draw=(epoch, k))["loss"]
-            clean = np.full(len(found), np.nan)
-            clean[run.rows] = gaussians(found[run.rows], seed=run.seed + epoch)
-            self.losses[name], self.clean[name] = found, clean
-            self.trust.setdefault(name, np.full(len(found), np.nan))
+            losses = over_rows(run, run.networks[name].matcher, measure, draw=(epoch, k))["loss"]
+            clean = np.full(len(losses), np.nan)
+            clean[run.rows] = gaussians(losses[run.rows], seed=run.seed + epoch)
+            self.losses[name], self.clean[name] = losses, clean
+            self.trust.setdefault(name, np.full(len(losses), np.nan))
         self.divided, self._good = epoch, {}
 
     def peer(self, name: str) -> str:

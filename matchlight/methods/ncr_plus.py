@@ -48,7 +48,7 @@ from matchlight.training.strategies import Together, in_whole_pictures
 
 WRONG: tuple[Literal["few"], Literal["many"]] = ("few", "many")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
-FEW = 100  # pairs: no two groups can be told among fewer
+FEW = 100  # pairs: two groups cannot be found among fewer
 MANY = 0.3  # share of wrong pairs from which on the weights let enough of them through for a bounded loss to pay
 ASIDE = 0.1  # share of the pictures that the first round only measures
 
@@ -122,8 +122,8 @@ class MeasureThenTrust(Strategy):
         if done < 2 and epoch != self.warm or not (early or self.relabel):
             return
         for k, name in enumerate(self.networks):
-            found = fits(run, run.networks[name].evaluated, draw=(epoch, k))
-            for what, values in found.items():
+            measured = fits(run, run.networks[name].evaluated, draw=(epoch, k))
+            for what, values in measured.items():
                 kept = self.seen.setdefault(f"{what}-{'first' if early else 'second'}-{name}", [])
                 kept.append(values.astype(np.float32))
                 del kept[: -self.window]

@@ -90,11 +90,11 @@ def counts(batch: Batch, *, siblings: str) -> dict[str, Tensor]:
     ids, owner = batch.sides[IMAGE].id, batch.sides[TEXT].extra["picture"]
     apart = {name: ids[link[:, 0]] != owner[link[:, 1]] for name, link in batch.links.items() if name in QUINTUPLETS}
     real = apart["off_text"] & apart["off_image"]
-    found = {name: real for name in TRIPLETS}
+    counted = {name: real for name in TRIPLETS}
     for name in QUINTUPLETS[2:]:
         if name in apart:
-            found[name] = real if siblings == "negatives" else real & apart[name]
-    return found
+            counted[name] = real if siblings == "negatives" else real & apart[name]
+    return counted
 
 
 class Quintuplets(Objective):

@@ -92,8 +92,8 @@ class StackedCrossAttention(CrossAttention):
     def direction_scores(self, meeting: Meeting, direction: str) -> Tensor:
         """(N, K)."""
         weights = attention(meeting, temperature=self.temperature, norm=self.norm)
-        found = cosines(meeting, weights)
-        return combined(found, meeting.query_mask, aggregate=self.aggregate, sharpness=self.sharpness)
+        fit = cosines(meeting, weights)
+        return combined(fit, meeting.query_mask, aggregate=self.aggregate, sharpness=self.sharpness)
 
 
 # ---- the recipe, and what BFAN and IMRAM share -----------------------------------------------------------------------

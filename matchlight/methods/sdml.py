@@ -88,9 +88,9 @@ class Anchored(Objective):
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """Two terms a side, (N,) each."""
         terms: Terms = {}
-        for side, found in both(embeddings):
-            error = label_error(found.extra["logits"].float(), labels_of(batch, side))
-            terms[f"rebuilt_{side}"] = self.alpha * found.extra["rebuilt"].float()
+        for side, embedding in both(embeddings):
+            error = label_error(embedding.extra["logits"].float(), labels_of(batch, side))
+            terms[f"rebuilt_{side}"] = self.alpha * embedding.extra["rebuilt"].float()
             terms[f"label_{side}"] = (1 - self.alpha) * error
         return terms
 

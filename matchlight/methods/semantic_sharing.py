@@ -5,7 +5,7 @@ words pass the same transformer and the same label classifier; no loss compares 
 words and regions must be guessed besides, which keeps the transformer from reading labels alone.
 
 Departs from the released code, whose own ways come back by name (`preset=official` sets them all):
-- padding is masked (`padding=counted`: it is attended to and enters the mean, so a caption depends on its company);
+- padding is masked (`padding=counted`: it is attended to and enters the mean, so a caption depends on its batch);
 - every word has its own place, and places and boxes weigh as much as what is there (`positions=official`: all words
   stand at the first place, times 1e-5, and boxes count 1e-4);
 - a hidden word becomes `<mask>`, a hidden region disappears, both are guessed with a plain softmax (`masking=official`:

@@ -117,10 +117,10 @@ class WordSets(nn.Module):
         ahead, back = states_of(words, count, self.ahead, self.back)
         assert back is not None
         if self.whole is None:
-            found = (last_state(ahead, items) + last_state(back, items)) / 2
+            state = (last_state(ahead, items) + last_state(back, items)) / 2
         else:
-            found = self.whole((ahead + turn(back, count)) / 2, items.mask, count)
-        whole: Tensor = self.dropout(found)
+            state = self.whole((ahead + turn(back, count)) / 2, items.mask, count)
+        whole: Tensor = self.dropout(state)
         return whole
 
 

@@ -206,22 +206,22 @@ def read_network(parts: Sequence[Mapping[str, Tensor]], options: Checkpoint) -> 
 
 def read_one(file: Checkpoint, *, wanted: str) -> Foreign:
     """A file of SGRAF or DECL with the one kind of network that was asked for."""
-    kind, found = read_network(file["model"], file["opt"])
+    kind, foreign = read_network(file["model"], file["opt"])
     if kind != wanted:
         raise BadInput(f"this file holds {kind.upper()}, not {wanted.upper()}: --method {kind} reads it (or sgraf)")
-    return found
+    return foreign
 
 
 def read_either(file: Checkpoint) -> Foreign:
     """A file with either kind: SGRAF's two networks come in two files."""
-    kind, found = read_network(file["model"], file["opt"])
-    return Foreign({**found.arguments, "head": kind}, found.sizes, found.weights)
+    kind, foreign = read_network(file["model"], file["opt"])
+    return Foreign({**foreign.arguments, "head": kind}, foreign.sizes, foreign.weights)
 
 
 def read_ncr(file: Checkpoint) -> list[Foreign]:
     """NCR's two networks, each an SGR or a SAF (`scorer`)."""
     both = [read_network(file[name], file["opt"]) for name in ("model_A", "model_B")]
-    return [Foreign({**found.arguments, "scorer": kind}, found.sizes, found.weights) for kind, found in both]
+    return [Foreign({**foreign.arguments, "scorer": kind}, foreign.sizes, foreign.weights) for kind, foreign in both]
 
 
 SMALL: dict[str, Value] = {"dim": 128, "sim_dim": 32, "word_dim": 128, "dropout": 0.1, "hardest": False}

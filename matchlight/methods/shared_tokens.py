@@ -163,7 +163,7 @@ class WordTokens(nn.Module):
         self.words = Words(vocabulary, dim, word_dim=word_dim)
         self.place = nn.Embedding(PLACES, dim)
         nn.init.uniform_(self.place.weight, -0.1, 0.1)
-        self.first_only = first_only  # every word is told to be the first, as the authors' code does
+        self.first_only = first_only  # every word gets the first position, as the authors' code does
         self.position_scale = position_scale
         self.share = share
         self.mask_word = mask_word
@@ -172,9 +172,9 @@ class WordTokens(nn.Module):
         """(N, L, dim), in training with the words to guess as "target" (N, L)."""
         extra = {}
         if self.training and self.share:
-            told = drop_words(items, seed=chance(), p=self.share, word=self.mask_word, special=(START, END))
-            extra["target"] = torch.where(told.x != items.x, items.x, NOTHING)
-            items = told
+            masked = drop_words(items, seed=chance(), p=self.share, word=self.mask_word, special=(START, END))
+            extra["target"] = torch.where(masked.x != items.x, items.x, NOTHING)
+            items = masked
         states = self.words(items)
         return Embedding((states + self.position_scale * self._places(states)) / 2, items.mask, extra)
 

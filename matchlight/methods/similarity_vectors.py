@@ -57,7 +57,7 @@ def least_padding(lengths: np.ndarray, most: int) -> list[int]:
 
 
 def known_lengths(texts: Embedding) -> Tensor | None:
-    """(T,) words of each caption if that can be told without waiting for a GPU."""
+    """(T,) words of each caption if that is known without waiting for a GPU."""
     length = texts.extra.get("length")
     if texts.mask is None or (length is not None and length.device.type == "cpu"):
         return length
@@ -187,11 +187,11 @@ class SimilarityVectors(Similarity):
         measure = self.head.couples and self.training
         together = measure and isinstance(self.head, Filter) and self.head.norm.over == "batch"
         parts, back = by_length(texts, most=1 if together else self._most(texts))
-        found = [self._group(images, part, measure=measure) for part in parts]
+        columns = [self._group(images, part, measure=measure) for part in parts]
         if measure:
-            moments = torch.cat([moment for _, moment in found if moment is not None], 1)
+            moments = torch.cat([moment for _, moment in columns if moment is not None], 1)
             self.head.remember(moments if back is None or together else moments[:, back])
-        scores = torch.cat([score for score, _ in found], 1)
+        scores = torch.cat([score for score, _ in columns], 1)
         return scores if back is None else scores[:, back]
 
     def _most(self, texts: Embedding) -> int:

@@ -134,9 +134,9 @@ class SetPrediction(nn.Module):
             slots = self._updated(slots, self.compete(share, value))
             slots = slots + self.think(slots)
             seen += [share] if self.keep_attention else []
-        found = self.norm(slots)
-        full = found if self.whole_norm is None or whole is None else found + self.whole_norm(whole)[:, None]
-        extra = {} if torch.is_inference_mode_enabled() else {"residual": found}
+        elements = self.norm(slots)
+        full = elements if self.whole_norm is None or whole is None else elements + self.whole_norm(whole)[:, None]
+        extra = {} if torch.is_inference_mode_enabled() else {"residual": elements}
         if seen:
             extra["attention"] = torch.stack(seen).permute(1, 4, 0, 2, 3).contiguous()
         return Embedding(F.normalize(full.float(), dim=-1), None, extra)

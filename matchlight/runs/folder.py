@@ -107,9 +107,9 @@ class Run:
             kinds = [f"text vectors of {dim}" if dim else "words" for dim in (vectors, trained)]
             raise BadInput(f"{pairs.root}: captions are {kinds[0]}, {self.folder} was trained on {kinds[1]}")
         ready = prepare(pairs, View.from_json(self.info["view"]), device=self.device, vocabulary=self.vocabulary)
-        wanted, found = self.info["sizes"]["image_dim"], ready.sizes.image_dim
-        if wanted != found:
-            raise BadInput(f"{pairs.root}: pictures have {found} features each, {self.folder} was trained on {wanted}")
+        wanted, given = self.info["sizes"]["image_dim"], ready.sizes.image_dim
+        if wanted != given:
+            raise BadInput(f"{pairs.root}: pictures have {given} features each, {self.folder} was trained on {wanted}")
         return ready
 
 
@@ -154,15 +154,15 @@ def _check_same(folder: Path, old: object, info: Info) -> None:
     if not isinstance(old, dict):
         raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; choose another -o")
     begun = old.get("start", info["start"])  # recipes of old do not say what they began with
-    if begun and info["start"] is None:  # told first: without it the arguments' defaults differ as well
+    if begun and info["start"] is None:  # said first: without it the arguments' defaults differ as well
         which = f"{begun.get('run')}, a run of {begun.get('name')}" if isinstance(begun, dict) else begun
         raise BadInput(f"{folder} began with another run's weights: give it --from again ({which}), or another -o")
     same = ("name", "arguments", "sizes", "view", "seed", "data")
     differs = [key for key in same if old.get(key) != info[key]] + ["start"] * (_model(begun) != _model(info["start"]))
     if differs:
         again = "settings and the same --from" if "start" in differs else "settings"
-        told = f"{', '.join(differs)} differ"
-        raise BadInput(f"{folder} holds another run ({told}): start with the same {again}, or another -o")
+        which = f"{', '.join(differs)} differ"
+        raise BadInput(f"{folder} holds another run ({which}): start with the same {again}, or another -o")
 
 
 def _begun(start: Run | None) -> dict[str, str] | None:

@@ -25,13 +25,13 @@ def _translated(path: Path, chosen: Method) -> list[Foreign]:
     if not isinstance(file.get("opt"), dict):
         file["opt"] = dict(vars(file["opt"])) if hasattr(file.get("opt"), "__dict__") else {}
     try:
-        found = chosen.reader(file)
+        networks = chosen.reader(file)
     except BadInput as problem:
         raise BadInput(f"{path}: {problem}") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
         missing = str(problem).strip("'\"")[:80]
         raise BadInput(f"{path}: not a {chosen.name} checkpoint as its authors save it ({missing})") from None
-    return found if isinstance(found, list) else [found]
+    return networks if isinstance(networks, list) else [networks]
 
 
 def _vocabulary(path: Path, wanted: int) -> Vocabulary:

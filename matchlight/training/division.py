@@ -13,7 +13,7 @@ from sklearn.mixture import GaussianMixture
 
 Floats = npt.NDArray[np.float64]
 DEPTHS = (0.5, 0.35, 0.2)  # shares of the mismatches beyond which pairs are counted
-SURE = 0.03  # a smaller share of noise is not told from none
+SURE = 0.03  # a smaller share of noise cannot be distinguished from none
 
 
 def spread(losses: npt.ArrayLike) -> Floats:
@@ -62,12 +62,12 @@ def share_of_wrong(losses: npt.ArrayLike, mismatched: npt.ArrayLike, *, errors: 
     with so many standard `errors`. On pairs that were trained on it finds too few, for wrong ones are memorised too.
     """
     real, made = np.asarray(losses, np.float64), np.asarray(mismatched, np.float64)
-    found = []
+    shares = []
     for depth in DEPTHS:
         share = (real > np.quantile(made, 1 - depth)).mean() / depth
         chance = share / (depth * len(real)) + share**2 * (1 - depth) / (depth * len(made))
-        found.append(share + errors * chance**0.5)
-    return float(np.clip(min(found), 0.0, 1.0))
+        shares.append(share + errors * chance**0.5)
+    return float(np.clip(min(shares), 0.0, 1.0))
 
 
 def weighed(losses: npt.ArrayLike, noise: float, *, softness: float = 0.1) -> Floats:

@@ -35,7 +35,7 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
     `draw` names the shuffle: the same numbers give the same batches.
     """
     batches = plan(run.rows, run.recipe.batch, seeded(run.seed, SALT, *draw), even=run.table.pixels)
-    found: dict[str, list[Tensor]] = {}
+    measured: dict[str, list[Tensor]] = {}
     rows = []
     was = matcher.training
     matcher.eval()
@@ -43,10 +43,10 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
         matrix, embeddings, whole = scored(run, matcher, batch.to(run.device))
         rows.append(whole.row)
         for name, value in measure(matrix, embeddings, whole).items():
-            found.setdefault(name, []).append(value)
+            measured.setdefault(name, []).append(value)
     matcher.train(was)
     places = torch.cat(rows).cpu().numpy()
-    return {name: _by_row(len(run.pairs), places, torch.cat(parts)) for name, parts in found.items()}
+    return {name: _by_row(len(run.pairs), places, torch.cat(parts)) for name, parts in measured.items()}
 
 
 def _by_row(size: int, places: np.ndarray, values: Tensor) -> np.ndarray:
@@ -74,7 +74,7 @@ class Mismatches:
         """(P,) the place in the pool of each row's stranger: always the same one, never a sibling.
 
         Where the pool has one picture only there is no stranger: the row then meets a caption of its own picture, its
-        wrong double scores like a right pair, and nothing can be told apart.
+        wrong double scores like a right pair, and nothing can be distinguished.
         """
         own = batch.sides[IMAGE].id[batch.positive[:, 0]]
         first = (batch.row * 7919) % self.count

@@ -236,8 +236,8 @@ def find(name: str) -> Method:
 
 def _from(value: object, name: str) -> Method:
     """What an entry point names: a `Method`, or a module's `METHODS`."""
-    found = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Method)]
-    named = [one for one in found if one.name == name]
+    listed = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Method)]
+    named = [one for one in listed if one.name == name]
     if not named:
         raise BadInput(
             f"{name!r} in matchlight.methods: its address must name a Method of that name, or a list of them"
@@ -308,8 +308,8 @@ def choose(name: str, given: Settings) -> tuple[Chosen, dict[str, Value]]:
     rest = {key: value for key, value in given.items() if key != "strategy"}
     if "strategy" not in given:
         return Chosen.of(find(name), given), rest
-    found = {one.name: one.arguments for one in methods().values()}
-    above = {name: one for name, one in found.items() if issubclass(one, BuiltOn) and one.open_base}
+    known = {one.name: one.arguments for one in methods().values()}
+    above = {name: one for name, one in known.items() if issubclass(one, BuiltOn) and one.open_base}
     chosen = str(given["strategy"])
     if chosen not in above:
         raise BadInput(f"strategy={chosen}: {', '.join(list(above)[:-1])} or {list(above)[-1]}")

@@ -85,8 +85,8 @@ class Trainer:
             out = np.isin(self.pairs.picture[rows], aside)
             rows, held = rows[~out], rows[out]
         if len(rows) < fewest():
-            found = f"the train split has {len(rows)} usable pairs{' after holding some out' if len(held) else ''}"
-            raise BadInput(f"{self.pairs.root}: {found}; training needs at least {fewest()}")
+            usable = f"the train split has {len(rows)} usable pairs{' after holding some out' if len(held) else ''}"
+            raise BadInput(f"{self.pairs.root}: {usable}; training needs at least {fewest()}")
         first = np.unique(self.pairs.picture[held])[:MOST_VALIDATION]
         return rows, held[np.isin(self.pairs.picture[held], first)]
 
@@ -198,9 +198,9 @@ class Trainer:
     def _remember_evidence(self) -> None:
         """This epoch's evidence by row of the whole table, the mean of what its networks saw; NaN where none did."""
         total, times = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
-        if (found := self._evidence_so_far()) is not None:
-            rows = found[0].cpu().numpy()
-            np.add.at(total, rows, found[1].cpu().numpy())
+        if (evidence_seen := self._evidence_so_far()) is not None:
+            rows = evidence_seen[0].cpu().numpy()
+            np.add.at(total, rows, evidence_seen[1].cpu().numpy())
             np.add.at(times, rows, 1)
         mean = np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
         self.history.append(np.clip(mean, None, np.finfo(np.float16).max).astype(np.float16))

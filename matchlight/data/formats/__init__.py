@@ -80,7 +80,7 @@ def _options(options: ReadOptions) -> Options:
 
 
 def format_for_copy(pairs: Pairs, *, keep: bool = True) -> str:
-    """The format a command writes unless told otherwise.
+    """The format a command writes unless another is named.
 
     A changed copy keeps the format of its source where that can be written and can hold the copy. Otherwise, and with
     `keep=False` (a conversion that names no format), pictures are written as jsonl and features as npz.

@@ -36,8 +36,8 @@ def split_name(split: object, where: str) -> str:
 
 def split_of(file: Path) -> str | None:
     """The split a file's name begins with (train-00000.parquet, val_3.tar), if any."""
-    found = re.match(r"(train|testall|test|validation|valid|val|dev)(?![a-z])", file.stem)
-    return split_name(found[1], str(file)) if found else None
+    match = re.match(r"(train|testall|test|validation|valid|val|dev)(?![a-z])", file.stem)
+    return split_name(match[1], str(file)) if match else None
 
 
 def tidy(text: str) -> str:

@@ -64,12 +64,12 @@ def mat(path: Path, wanted: Wanted) -> dict[str, np.ndarray]:
         listed = {name: (shape, kind) for name, shape, kind in whosmat(str(path)) if wanted(name) and kind in NUMBERS}
         for name, (shape, _) in listed.items():
             check_size(shape, np.float64, f"{path} {name}")
-        found = loadmat(str(path), variable_names=list(listed)) if listed else {}
+        arrays = loadmat(str(path), variable_names=list(listed)) if listed else {}
     except BadInput:
         raise
     except Exception as error:  # a parser of a binary format: damaged bytes raise anything
         raise BadInput(f"{path}: not a MATLAB file, or damaged") from error
-    return {name: found[name] for name in listed if name in found}
+    return {name: arrays[name] for name in listed if name in arrays}
 
 
 def npz(path: Path, wanted: Wanted) -> dict[str, np.ndarray]:
@@ -108,16 +108,16 @@ def _dataset(file: h5py.File, name: str, path: Path) -> np.ndarray:
 
     if not isinstance(file.get(name, getlink=True), h5py.HardLink):
         raise BadInput(f"{path}: {name} is a link, which is never followed; put the data itself there")
-    found = file[name]
-    if not isinstance(found, h5py.Dataset):
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
         raise BadInput(f"{path}: {name} is no array")
-    if found.external or found.is_virtual:
+    if dataset.external or dataset.is_virtual:
         raise BadInput(f"{path}: {name} keeps its values in another file, which is never opened")
-    if found.dtype.kind not in "fiub":
-        raise BadInput(f"{path}: {name} holds {found.dtype} values; numbers are needed")
-    check_size(found.shape, found.dtype, f"{path} {name}")
-    _check_packed(found.nbytes, found.id.get_storage_size(), f"{path} {name}")
-    return found[()]
+    if dataset.dtype.kind not in "fiub":
+        raise BadInput(f"{path}: {name} holds {dataset.dtype} values; numbers are needed")
+    check_size(dataset.shape, dataset.dtype, f"{path} {name}")
+    _check_packed(dataset.nbytes, dataset.id.get_storage_size(), f"{path} {name}")
+    return dataset[()]
 
 
 def _check_packed(size: int, stored: int, where: str) -> None:

@@ -75,12 +75,12 @@ def region_classes(folder: Path, split: str, pictures: int) -> np.ndarray | None
     path = folder / f"{split}_cls.npy"
     if not path.exists():
         return None
-    found = load_npy(inside(folder, path.name))
-    if len(found) != pictures or found.ndim not in (2, 3):
-        raise BadInput(f"{path}: shape {found.shape}; {pictures} x regions x classes (or x regions) is needed")
-    if found.ndim == 2:
-        return np.asarray(found, dtype=np.int64)
-    return np.concatenate([found[start : start + BLOCK].argmax(2) for start in range(0, pictures, BLOCK)])
+    classes = load_npy(inside(folder, path.name))
+    if len(classes) != pictures or classes.ndim not in (2, 3):
+        raise BadInput(f"{path}: shape {classes.shape}; {pictures} x regions x classes (or x regions) is needed")
+    if classes.ndim == 2:
+        return np.asarray(classes, dtype=np.int64)
+    return np.concatenate([classes[start : start + BLOCK].argmax(2) for start in range(0, pictures, BLOCK)])
 
 
 def joined_classes(parts: list[np.ndarray | None], counts: list[int]) -> np.ndarray | None:

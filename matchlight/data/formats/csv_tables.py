@@ -90,8 +90,8 @@ class Columns:
         self.labels = _find(plain, ("labels", "label"))
         self.caption_labels = _find(plain, ("caption_labels",))
         if self.image is None or (self.one is None and self.many is None and not self.several):
-            found = ", ".join(header)[:80] or "nothing"
-            raise BadInput(f"{where}: no columns image and caption (or captions); its header has {found!r}")
+            columns = ", ".join(header)[:80] or "nothing"
+            raise BadInput(f"{where}: no columns image and caption (or captions); its header has {columns!r}")
 
 
 def _find(header: list[str], names: tuple[str, ...]) -> int | None:

@@ -70,9 +70,9 @@ class Info(TypedDict):
 def info(pairs: Pairs, check: bool = True) -> Info:
     """Counts, sizes and problems as plain JSON values."""
     looked = _looked_at(pairs, check)
-    found = _merged(pairs.problems, looked.problems(pairs) if looked and check else [])
+    problems = _merged(pairs.problems, looked.problems(pairs) if looked and check else [])
     if check:
-        found += _repeated(pairs) + _not_finite(pairs)
+        problems += _repeated(pairs) + _not_finite(pairs)
     counts = np.bincount(pairs.picture, minlength=len(pairs.names))
     return {
         "format": pairs.format,
@@ -87,7 +87,7 @@ def info(pairs: Pairs, check: bool = True) -> Info:
         "text_features": None if pairs.text_features is None else list(pairs.text_features.shape),
         "boxes": None if pairs.boxes is None else list(pairs.boxes.shape),
         "relevance": None if pairs.relevance is None else int(pairs.relevance.nnz),
-        "problems": [{"kind": p.kind, "count": p.count, "examples": p.examples} for p in found],
+        "problems": [{"kind": p.kind, "count": p.count, "examples": p.examples} for p in problems],
     }
 
 

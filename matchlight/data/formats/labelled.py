@@ -94,15 +94,15 @@ class Wikipedia(Format):
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read Wikipedia's folder: raw_features.mat and the two lists whose last column is the class."""
-        found = array_files.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
+        arrays = array_files.mat(inside(path, WIKIPEDIA[0]), lambda name: role(name) is not None)
         blocks: dict[str, Block] = {}
         names: list[str] = []
         for split, short, file in (("train", "tr", WIKIPEDIA[1]), ("test", "te", WIKIPEDIA[2])):
             cells = [line.split("\t") for line in text_lines(inside(path, file))]
             classes = _classes(cells, path / file)
-            if f"I_{short}" not in found or f"T_{short}" not in found:
+            if f"I_{short}" not in arrays or f"T_{short}" not in arrays:
                 raise BadInput(f"{path / WIKIPEDIA[0]}: needs I_{short} and T_{short}")
-            blocks[split] = {"image": found[f"I_{short}"], "text": found[f"T_{short}"], "image_label": classes}
+            blocks[split] = {"image": arrays[f"I_{short}"], "text": arrays[f"T_{short}"], "image_label": classes}
             names += [cell[-2] if len(cell) > 1 else cell[0] for cell in cells]
         categories = path / "categories.list"
         spelled = text_lines(inside(path, categories.name)) if categories.is_file() else None
@@ -114,11 +114,11 @@ def role(name: str) -> tuple[str, str] | None:
     """(split, kind) of an array by its name; None if it is none of ours."""
     patterns = (r"(train|valid|val|dev|test|tr|te)_(\w+)", r"(tr|te|va)((?:Img|Txt)Cat)")
     for pattern in patterns:
-        found = re.fullmatch(pattern, name)
-        if found and found[2] in KIND_OF:
-            return PARTS[found[1]], KIND_OF[found[2]]
-    found = re.fullmatch(r"([ITL])_(tr|te|va|val)(_CNN|_BOW)?", name)
-    return (PARTS[found[2]], KIND_OF[found[1]]) if found else None
+        match = re.fullmatch(pattern, name)
+        if match and match[2] in KIND_OF:
+            return PARTS[match[1]], KIND_OF[match[2]]
+    match = re.fullmatch(r"([ITL])_(tr|te|va|val)(_CNN|_BOW)?", name)
+    return (PARTS[match[2]], KIND_OF[match[1]]) if match else None
 
 
 def files(folder: Path) -> list[Path]:

@@ -70,7 +70,9 @@ def _part(folder: Path, name: str, words: list[str]) -> Part:
 def _feat(path: Path, pictures: int) -> np.ndarray:
     if not path.is_file():
         raise BadInput(f"{path}: missing; it holds the tags of each picture (key feat)")
-    found = mat(path, lambda name: name == "feat").get("feat")
-    if found is None or found.ndim != 2 or len(found) != pictures:
-        raise BadInput(f"{path}: needs `feat` with {pictures} rows" + ("" if found is None else f", not {found.shape}"))
-    return found > 0
+    features = mat(path, lambda name: name == "feat").get("feat")
+    if features is None or features.ndim != 2 or len(features) != pictures:
+        raise BadInput(
+            f"{path}: needs `feat` with {pictures} rows" + ("" if features is None else f", not {features.shape}")
+        )
+    return features > 0

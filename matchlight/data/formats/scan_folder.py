@@ -85,8 +85,8 @@ class Part:
 
 def splits(folder: Path) -> list[str]:
     """The splits a folder has captions for, in the usual order."""
-    found = {match[1] for path in folder.iterdir() if (match := CAPTIONS.fullmatch(path.name))}
-    return sorted(found, key=lambda name: (ORDER.get(name, 4), name))
+    names = {match[1] for path in folder.iterdir() if (match := CAPTIONS.fullmatch(path.name))}
+    return sorted(names, key=lambda name: (ORDER.get(name, 4), name))
 
 
 def assemble(parts: list[Part], folder: Path, format: str, vocab: Path | None = None) -> Pairs:

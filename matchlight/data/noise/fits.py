@@ -36,8 +36,8 @@ class Fits:
     def __call__(self, content: Ints, picture: Ints) -> Bools:
         """(P,) does each content fit the picture beside it?"""
         asked = content * self.width + picture
-        found = np.searchsorted(self.keys, asked)
-        return np.asarray(self.keys[np.minimum(found, len(self.keys) - 1)] == asked)
+        places = np.searchsorted(self.keys, asked)
+        return np.asarray(self.keys[np.minimum(places, len(self.keys) - 1)] == asked)
 
     def pictures_apart(self, content: int, picture: Ints) -> Bools:
         """(P,) which of these pictures this content does not fit."""

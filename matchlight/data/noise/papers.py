@@ -50,9 +50,9 @@ def replay(pairs: Pairs, index: np.ndarray | str | Path, split: str = "train") -
     places = index if isinstance(index, np.ndarray) else _load(Path(index))
     rows, pictures, place = pairs.rows(split), pairs.pictures_of(split), _places(pairs, split)
     if places.ndim != 1 or places.dtype.kind not in "iu" or len(places) not in (len(rows), len(pictures)):
-        found = f"{places.dtype} of shape {places.shape}"
+        what = f"{places.dtype} of shape {places.shape}"
         wants = f"{len(rows)} (one a caption of {split!r}) or {len(pictures)} (one a picture)"
-        raise BadInput(f"{name}: holds {found}; it needs whole numbers, {wants}")
+        raise BadInput(f"{name}: holds {what}; it needs whole numbers, {wants}")
     if len(places) and not 0 <= places.min() <= places.max() < len(pictures):
         raise BadInput(
             f"{name}: names pictures {places.min()} to {places.max()}; {split!r} has 0 to {len(pictures) - 1}"

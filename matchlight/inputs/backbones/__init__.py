@@ -35,9 +35,9 @@ def backbone_class(name: str) -> type[Backbone]:
     """Which class a name stands for; nothing is loaded yet."""
     kind, colon, rest = name.partition(":")
     if kind in plugins.names("backbones"):
-        found = _checked(kind, plugins.load("backbones", kind))
-        if bool(found.takes) == bool(rest) == bool(colon):
-            return found
+        cls = _checked(kind, plugins.load("backbones", kind))
+        if bool(cls.takes) == bool(rest) == bool(colon):
+            return cls
     raise BadInput(f"{name!r} is no backbone; known: {', '.join(_known())}")
 
 

@@ -42,7 +42,7 @@ PLANS = {
 
 
 def usual_size(name: str, device: str) -> int:
-    """The side of the pictures a network is shown on a device unless told otherwise."""
+    """The side of the pictures a network gets on a device unless another is given."""
     return PLANS[name].cpu_size if device == "cpu" else PLANS[name].size
 
 

@@ -58,8 +58,8 @@ def _file(name: str) -> str:
 
 
 def _in_wheel(name: str) -> Path | None:
-    found = find_spec(WHEEL.format(name=name))  # finds the folder; nothing of the wheel is run
-    folders = (found.submodule_search_locations or ()) if found else ()
+    spec = find_spec(WHEEL.format(name=name))  # finds the folder; nothing of the wheel is run
+    folders = (spec.submodule_search_locations or ()) if spec else ()
     paths = (Path(folder) / "models" / _file(name) for folder in folders)
     return next((path for path in paths if path.is_file()), None)
 
@@ -73,10 +73,10 @@ def load(name: str) -> Lite:
 
 def _read(name: str) -> dict[str, Tensor]:
     path, wanted = weight_file(name), SHA256[name]
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != wanted:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != wanted:
         cure = f"reinstall 'matchlight[{EXTRA[name]}]'"
-        raise BadInput(f"{path}: sha256 {found[:12]}... is not {name}'s {wanted[:12]}...; {cure}")
+        raise BadInput(f"{path}: sha256 {digest[:12]}... is not {name}'s {wanted[:12]}...; {cure}")
     return torch.load(path, map_location="cpu", weights_only=True)
 
 

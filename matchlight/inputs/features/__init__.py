@@ -149,8 +149,8 @@ def _seen(network: Backbone, source: PictureSource, start: int, size: Size, batc
 def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
     device = network.mean.device
     grid = network(torch.from_numpy(rows).to(device))  # type: ignore[arg-type]
-    found = grid if kind == "grid" else grid.mean(1)
-    return found.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
+    features = grid if kind == "grid" else grid.mean(1)
+    return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 
 def _reported(store: S, pairs: Pairs) -> S:

@@ -84,8 +84,8 @@ class Vocabulary:
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
         """The words of these ids with spaces between; padding, start and end are left out unless `specials`."""
         hidden = () if specials else (PAD, START, END)
-        found = [self.words[self._place(place)] for place in ids]
-        return " ".join(word for word in found if word not in hidden)
+        words = [self.words[self._place(place)] for place in ids]
+        return " ".join(word for word in words if word not in hidden)
 
     def _place(self, place: int) -> int:
         if not 0 <= place < self.size:

@@ -75,16 +75,16 @@ def _scored(
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """For both sides, scores and places in no order: of everything, or of what is proposed."""
     if coarse is not None:
-        found = propose_and_rescore(search, wanted, coarse, ledger)
+        scored = propose_and_rescore(search, wanted, coarse, ledger)
     else:
         if not search.quiet and would_help(search):
             many = len(search.pictures) * len(search.rows) / 1e9
             say(f"{many:.1f} billion pairs to score by attention: coarse=3 (--coarse 3) would score far fewer")
         lists = search.empty(*wanted)
         sweep(search, search.exact, lists, ledger, name="exact")
-        found = [(best.scores, best.places) for best in lists]
-    check_numbers(scores for scores, _ in found)
-    return found
+        scored = [(best.scores, best.places) for best in lists]
+    check_numbers(scores for scores, _ in scored)
+    return scored
 
 
 def _in_table(scores: torch.Tensor, places: torch.Tensor, known: np.ndarray) -> np.ndarray:
@@ -95,10 +95,10 @@ def _in_table(scores: torch.Tensor, places: torch.Tensor, known: np.ndarray) -> 
 
 def digest(*arrays: npt.ArrayLike) -> str:
     """A short name for the contents of arrays or tensors."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def images_for(top: int, pictures: int, captions: int) -> int:
@@ -125,9 +125,9 @@ def mine_into(
         return load(folder)
     began = time.monotonic()
     options.setdefault("quiet", False)
-    found = mine(matcher, table, rows, top=top, images=images, progress=folder / PROGRESS, about=about, **options)
+    lists = mine(matcher, table, rows, top=top, images=images, progress=folder / PROGRESS, about=about, **options)
     seconds = round(time.monotonic() - began, 2)
-    found.save(folder, {**about, "pictures": pictures, "captions": len(rows), "seconds": seconds, "version": VERSION})
+    lists.save(folder, {**about, "pictures": pictures, "captions": len(rows), "seconds": seconds, "version": VERSION})
     (folder / PROGRESS).unlink(missing_ok=True)
     return load(folder)
 

@@ -64,8 +64,8 @@ def places(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Where each of `wanted` stands in `known`, NONE where it does not."""
     order = np.argsort(known, kind="stable")
     spot = np.searchsorted(known, wanted, sorter=order).clip(max=max(0, len(known) - 1))
-    found = order[spot] if len(known) else np.zeros(len(wanted), np.int64)
-    return np.where(known[found] == wanted, found, NONE) if len(known) else np.full(len(wanted), NONE)
+    position = order[spot] if len(known) else np.zeros(len(wanted), np.int64)
+    return np.where(known[position] == wanted, position, NONE) if len(known) else np.full(len(wanted), NONE)
 
 
 def moved_up(lists: np.ndarray, keep: np.ndarray) -> np.ndarray:

@@ -20,10 +20,10 @@ WORKING = 24  # bytes a score needs while the best are picked out of it, both wa
 def free_memory() -> int:
     """Bytes of main memory that can be had without swapping."""
     try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
-        found = None
-    return int(found[1]) << 10 if found else 4 << 30
+        match = None
+    return int(match[1]) << 10 if match else 4 << 30
 
 
 @dataclass(frozen=True)

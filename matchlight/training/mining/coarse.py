@@ -40,9 +40,9 @@ def coarse_vectors(matcher: Matcher, side: str, chunks: Chunks, where: torch.dev
 
 
 def _coarse(matcher: Matcher, side: str, embedding: Embeddings) -> Members:
-    found = coarse_parts(matcher, side, embedding)
-    vectors = tuple(vector.float() for vector in found if vector is not None)
-    if len(vectors) < len(found):
+    parts = coarse_parts(matcher, side, embedding)
+    vectors = tuple(vector.float() for vector in parts if vector is not None)
+    if len(vectors) < len(parts):
         raise BadInput("this model has no single vectors to propose candidates with; mine without coarse")
     return vectors
 

@@ -28,15 +28,15 @@ KINDS = ("none", "captions", "relevance", "scores")
 
 
 def filtered(
-    found: Candidates, pairs: Pairs, *, kind: str, alike: float = 0.8, audit: str | Path | None = None
+    lists: Candidates, pairs: Pairs, *, kind: str, alike: float = 0.8, audit: str | Path | None = None
 ) -> Candidates:
-    """The lists without what is likely no negative, which is told; `kind` is one of KINDS."""
+    """The lists without entries that are likely no negatives; how many is printed; `kind` is one of KINDS."""
     check_alike(alike)
     if kind == "none":
-        return found
-    kept = found.without(*_likely_matches(found, pairs, kind, alike, audit))
-    if len(found.rows):
-        _tell(kind, struck(found, kept))
+        return lists
+    kept = lists.without(*_likely_matches(lists, pairs, kind, alike, audit))
+    if len(lists.rows):
+        _tell(kind, struck(lists, kept))
     return kept
 
 
@@ -46,14 +46,14 @@ def check_alike(alike: float) -> None:
         raise BadInput(f"alike={alike}: a cosine above 0 and up to 1 (0.8 is the default)")
 
 
-def _likely_matches(found: Candidates, pairs: Pairs, kind: str, alike: float, audit: str | Path | None) -> Struck:
+def _likely_matches(lists: Candidates, pairs: Pairs, kind: str, alike: float, audit: str | Path | None) -> Struck:
     if kind == "captions":
-        return alike_captions(found, pairs, alike)
+        return alike_captions(lists, pairs, alike)
     if kind == "relevance":
-        return relevant(found, pairs)
+        return relevant(lists, pairs)
     if audit is None:
         raise BadInput("filter=scores reads an audit: audit=DIR (or its pairs.csv)")
-    return doubted(found, pairs, read_doubts(audit, pairs))
+    return doubted(lists, pairs, read_doubts(audit, pairs))
 
 
 def struck(before: Candidates, after: Candidates) -> dict[str, int]:
@@ -95,24 +95,24 @@ class Grouped:
         return self.rows[self.start[picture] + (share * self.count[picture]).astype(np.int64)]
 
 
-def alike_captions(found: Candidates, pairs: Pairs, threshold: float) -> Struck:
+def alike_captions(candidates: Candidates, pairs: Pairs, threshold: float) -> Struck:
     """Entries whose caption, or one of whose captions, is nearly a caption of one's own: TF-IDF cosine >= threshold."""
-    texts, images = (np.zeros(lists.shape, bool) for lists in (found.texts, found.images))
-    if not len(found.rows):
+    texts, images = (np.zeros(lists.shape, bool) for lists in (candidates.texts, candidates.images))
+    if not len(candidates.rows):
         return texts, images
     threshold *= 1 - ROUNDING
-    vectors = tfidf([pairs.captions[row] for row in found.rows])
-    owner = places(found.pictures, pairs.picture[found.rows])
-    groups = Grouped(np.arange(len(found.rows)), owner, len(found.pictures))
+    vectors = tfidf([pairs.captions[row] for row in candidates.rows])
+    owner = places(candidates.pictures, pairs.picture[candidates.rows])
+    groups = Grouped(np.arange(len(candidates.rows)), owner, len(candidates.pictures))
     most = int(groups.count.max(initial=1))
-    for part in _parts(found.texts, "comparing captions"):
-        named = places(found.rows, found.texts[part].ravel()).reshape(found.texts[part].shape)
+    for part in _parts(candidates.texts, "comparing captions"):
+        named = places(candidates.rows, candidates.texts[part].ravel()).reshape(candidates.texts[part].shape)
         for n in range(most):
-            own = groups.nth(np.arange(len(found.pictures))[part], n)[:, None]
+            own = groups.nth(np.arange(len(candidates.pictures))[part], n)[:, None]
             texts[part] |= _cosine(vectors, *np.broadcast_arrays(own, named)) >= threshold
-    for part in _parts(found.images, "comparing captions"):
-        seen = places(found.pictures, found.images[part].ravel()).reshape(found.images[part].shape)
-        own = np.arange(len(found.rows))[part][:, None]
+    for part in _parts(candidates.images, "comparing captions"):
+        seen = places(candidates.pictures, candidates.images[part].ravel()).reshape(candidates.images[part].shape)
+        own = np.arange(len(candidates.rows))[part][:, None]
         for n in range(most):
             images[part] |= _cosine(vectors, *np.broadcast_arrays(own, groups.nth(seen, n))) >= threshold
     return texts, images
@@ -145,17 +145,17 @@ def _parts(lists: np.ndarray, what: str) -> Iterator[slice]:
 # ---- what is known ---------------------------------------------------------------------------------------------------
 
 
-def relevant(found: Candidates, pairs: Pairs) -> Struck:
+def relevant(lists: Candidates, pairs: Pairs) -> Struck:
     """Entries that the data's own relevance file says fit."""
     if pairs.relevance is None:
         raise BadInput(f"{pairs.root}: filter=relevance needs a relevance file, and this data set has none")
-    return known_to_fit(found, pairs.relevance)
+    return known_to_fit(lists, pairs.relevance)
 
 
-def known_to_fit(found: Candidates, relevance: csr_matrix) -> Struck:
+def known_to_fit(candidates: Candidates, relevance: csr_matrix) -> Struck:
     """Entries that are True in a sparse (captions, pictures) matrix."""
-    texts = _fits(relevance, found.texts, found.pictures[:, None], captions_named=True)
-    images = _fits(relevance, found.images, found.rows[:, None], captions_named=False)
+    texts = _fits(relevance, candidates.texts, candidates.pictures[:, None], captions_named=True)
+    images = _fits(relevance, candidates.images, candidates.rows[:, None], captions_named=False)
     return texts, images
 
 
@@ -172,13 +172,13 @@ def _fits(relevance: csr_matrix, lists: np.ndarray, own: np.ndarray, *, captions
 # ---- what an audit doubts --------------------------------------------------------------------------------------------
 
 
-def doubted(found: Candidates, pairs: Pairs, doubts: Doubts) -> Struck:
+def doubted(candidates: Candidates, pairs: Pairs, doubts: Doubts) -> Struck:
     """Captions that may fit anywhere, pictures without a trusted caption, and pairs that the audit would rather see.
 
     A caption may fit anywhere if its own pair is suspect, or if it fits many pictures.
     """
-    trusted = found.rows[~np.isin(found.rows, doubts.suspects)]
-    pictures = np.setdiff1d(found.pictures, pairs.picture[trusted])
-    texts, images = known_to_fit(found, doubts.fits)
-    texts |= np.isin(found.texts, np.union1d(doubts.suspects, doubts.vague))
-    return texts, images | np.isin(found.images, pictures)
+    trusted = candidates.rows[~np.isin(candidates.rows, doubts.suspects)]
+    pictures = np.setdiff1d(candidates.pictures, pairs.picture[trusted])
+    texts, images = known_to_fit(candidates, doubts.fits)
+    texts |= np.isin(candidates.texts, np.union1d(doubts.suspects, doubts.vague))
+    return texts, images | np.isin(candidates.images, pictures)

@@ -23,10 +23,10 @@ def load_for(folder: str | Path, pairs: Pairs, *, data: str, split: str = "train
     """Lists for this data set, ours or the authors'; lists of other data are refused."""
     folder = Path(folder)
     if is_whole(folder):
-        found, about = load(folder)
+        lists, about = load(folder)
         if about.get("data") != data:
             raise BadInput(f"{folder}: mined from other data than {pairs.root}")
-        return found
+        return lists
     return read_released(folder, pairs, split=split)
 
 
@@ -45,14 +45,14 @@ def read_released(folder: str | Path, pairs: Pairs, *, split: str = "train") -> 
 
 def _chosen(folder: Path, root: Path) -> str:
     """NAME of the two files: the data folder's name up to its first underscore, or the only one there is."""
-    found = {way: sorted(path.stem[len(way) + 1 :] for path in folder.glob(f"{way}_*.npy")) for way in WAYS}
-    both = [name for name in found["i2t"] if name in found["t2i"]]
+    names = {way: sorted(path.stem[len(way) + 1 :] for path in folder.glob(f"{way}_*.npy")) for way in WAYS}
+    both = [name for name in names["i2t"] if name in names["t2i"]]
     wanted = root.absolute().name.split("_")[0]
     if wanted in both:
         return wanted
     if len(both) == 1:
         return both[0]
-    there = ", ".join(f"{way}_{name}.npy" for way in WAYS for name in found[way])
+    there = ", ".join(f"{way}_{name}.npy" for way in WAYS for name in names[way])
     if both:
         raise BadInput(f"{folder}: {there}, and none is named for {root} ({wanted!r}); keep one set there")
     missing = f"no i2t_NAME.npy with its t2i_NAME.npy (found: {there or 'neither'})"
@@ -79,5 +79,5 @@ def _lists(path: Path, own: np.ndarray, named: np.ndarray, what: str, data: str)
 
 def _spot(block: np.ndarray, bad: np.ndarray, start: int) -> str:
     """The first of these entries in words."""
-    line, place = (int(found[0]) for found in np.nonzero(bad))
+    line, place = (int(axis[0]) for axis in np.nonzero(bad))
     return f"row {start + line} names place {block[line, place]}"

@@ -65,7 +65,7 @@ def differing(about: dict[str, Json], known: dict[str, Json]) -> str:
 
 
 def check_numbers(lists: Iterable[Tensor]) -> None:
-    """Scores that are no numbers rank nothing: they are told, not left out."""
+    """Scores that are no numbers rank nothing: they are reported, not left out."""
     if any(bool(scores.isnan().any()) for scores in lists):
         raise BadInput("this model gives scores that are no numbers; nothing can be mined with it")
 
