@@ -22,7 +22,9 @@ from PIL import Image
 from scipy.io import savemat
 from scipy.sparse import csr_matrix, save_npz
 
+from matchlight.cli import main
 from matchlight.data import formats
+from matchlight.data.formats.export import FileNames
 from matchlight.data.formats.scan_writer import _line
 from matchlight.data.formats.splits import deal
 from matchlight.data.near_duplicates import groups_of
@@ -375,6 +377,67 @@ def test_parquet_of_others_with_pictures_inside_and_splits_in_file_names(tmp_pat
     assert list(pairs.captions)[:2] == ["train 0", "more"]
     assert pairs.splits.tolist() == ["train", "train", "val", "val"]  # equal names in two files: two pictures
     assert pairs.pictures is not None and pairs.pictures.read(3) == picture(11)
+
+
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def shards_with_equal_names(folder: Path) -> Pairs:
+    """Two Parquet shards of ten pictures whose names are 00000010.png to 00000019.png in both."""
+    folder.mkdir()
+    for shard in range(2):
+        images = [{"bytes": picture(10 * shard + i), "path": f"{10 + i:08d}.png"} for i in range(10)]
+        rows = {"image": pa.array(images, IMAGE), "caption": [f"picture {10 * shard + i}" for i in range(10)]}
+        pq.write_table(pa.table(rows), folder / f"train-{shard:05d}-of-00002.parquet")
+    return formats.read(folder)
+
+
+def shown(pairs: Pairs) -> list[tuple[str, bytes]]:
+    """Each caption with the bytes of its picture."""
+    assert pairs.pictures is not None
+    return [(text, pairs.pictures.read(place)) for text, place in zip(pairs.captions, pairs.picture, strict=True)]
+
+
+@pytest.mark.parametrize("to", ["jsonl", "csv", "parquet", "webdataset"])
+def test_a_copy_keeps_every_picture_where_names_repeat(tmp_path: Path, to: str) -> None:
+    pairs = shards_with_equal_names(tmp_path / "shards")
+    again = formats.read(formats.write(pairs, tmp_path / "copy", to=to))
+    assert len(again.names) == 20
+    assert shown(again) == [(f"picture {i}", picture(i)) for i in range(20)]
+
+
+def test_a_noisy_copy_keeps_every_picture_where_names_repeat(tmp_path: Path) -> None:
+    shards_with_equal_names(tmp_path / "shards")
+    words = ["data", "noise", tmp_path / "shards", "-o", tmp_path / "noisy", "--mismatch", "0"]
+    assert main([str(word) for word in words]) == 0
+    assert shown(formats.read(tmp_path / "noisy")) == [(f"picture {i}", picture(i)) for i in range(20)]
+
+
+def test_names_in_a_copy_are_told_apart_by_any_disk() -> None:
+    names, blob = FileNames(), picture(0)
+    given = [names.give(name, 4, blob) for name in ("a.png", "A.PNG", "./a.png", "00000004-3.png", "a.png/b.png")]
+    assert given == ["a.png", "00000004.png", "00000004-2.png", "00000004-3.png", "00000004-4.png"]
+    assert names.give("c.png/d.png", 5, blob) == "c.png/d.png"
+    assert names.give("c.png", 6, blob) == "00000006.png"  # c.png is a folder by now
+    assert names.give("a.png", 7, None) == "00000007.jpg"  # unreadable: it must not come back as the first a.png
+    assert names.give("../a.png", 8, None) == "../a.png"
+
+
+def test_rows_that_share_a_name_and_not_the_picture_are_two_pictures(tmp_path: Path) -> None:
+    images = [{"bytes": picture(i), "path": "image.png"} for i in (0, 0, 1)] + [{"bytes": None, "path": "image.png"}]
+    rows = {"image": pa.array(images, IMAGE), "caption": ["one", "one again", "two", "two again"]}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    assert formats.read(tmp_path).picture.tolist() == [0, 0, 1, 1]
+
+
+def test_samples_that_share_a_key_are_pictures_of_their_own(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "train.tar", "w") as packed:
+        for number, key in enumerate("aabaa"):
+            for suffix, content in (("png", picture(number)), ("txt", f"text {number}".encode())):
+                about = tarfile.TarInfo(f"{key}.{suffix}")
+                about.size = len(content)
+                packed.addfile(about, io.BytesIO(content))
+    assert shown(formats.read(tmp_path)) == [(f"text {i}", picture(i)) for i in range(5)]
 
 
 def test_webdataset_shards_of_others_with_txt_captions(tmp_path: Path) -> None:

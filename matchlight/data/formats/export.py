@@ -6,11 +6,13 @@ are numbered by first appearance, as a reader will number them again; `arranged`
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
+from unicodedata import normalize
 
 import numpy as np
 
@@ -120,32 +122,65 @@ def copy_pictures(pairs: Pairs, folder: Path) -> list[str]:
 def blobs(pairs: Pairs) -> Iterator[tuple[int, str, bytes | None]]:
     """(place, a safe unique name, the file as it is or None) of each picture."""
     assert pairs.pictures is not None
-    taken: set[str] = set()
+    names = FileNames()
     for number in track(range(len(pairs.names)), "copying pictures"):
         try:
             blob: bytes | None = pairs.pictures.read(number)
         except BadInput:
             blob = None
-        name = pairs.names[number]
-        if blob is not None:
-            name = file_name(name, number, blob, taken)
-        taken.add(name.removeprefix("images/").lower())
-        yield number, name, blob
+        yield number, names.give(pairs.names[number], number, blob), blob
 
 
-def file_name(name: str, number: int, blob: bytes, taken: set[str]) -> str:
-    """The picture's own name where it can be a file's name, else one made from its number and kind."""
-    clean = safe_name(name)
+class FileNames:
+    """Names of pictures in a copy: no two alike, to a reader or to a disk that knows no capitals; none below another.
+
+    A data set may call several pictures by one name; in a copy the name is all that tells them apart.
+    """
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
+
+    def give(self, name: str, number: int, blob: bytes | None) -> str:
+        """The picture's own name where it can be a file's and is free, else one made from its number and kind."""
+        clean = safe_name(name)
+        given = name if blob is None or clean is None else clean  # a picture that is not copied needs no file name
+        if not self._free(given) or (blob is not None and not _usable(clean)):
+            given = self._made(number, _suffix(blob or b""))
+        bare = _bare(given)
+        self.files.add(bare)
+        self.folders.update(_parents(bare))
+        return given
+
+    def _free(self, name: str) -> bool:
+        bare = _bare(name)
+        return bare not in self.files and bare not in self.folders and self.files.isdisjoint(_parents(bare))
+
+    def _made(self, number: int, suffix: str) -> str:
+        tries = (
+            f"{number:08d}{more}{suffix}"
+            for more in itertools.chain([""], (f"-{count}" for count in itertools.count(2)))
+        )
+        return next(name for name in tries if self._free(name))
+
+
+def _usable(clean: str | None) -> bool:
+    """True for what can be the name of a picture's file on any disk."""
     bare = "" if clean is None else clean.removeprefix("images/")
-    usable = bare and len(bare.encode()) <= 200 and not re.search(r"[\x00-\x1f\x7f]", bare)
-    if usable and bare.lower().endswith(SUFFIXES) and not _clashes(bare.lower(), taken):
-        return clean or name
-    suffix = next((suffix for magic, suffix in MAGIC.items() if blob.startswith(magic)), ".jpg")
-    return f"{number:08d}{suffix}"
+    short = 0 < len(bare.encode()) <= 200 and not re.search(r"[\x00-\x1f\x7f]", bare)
+    return short and bare.lower().endswith(SUFFIXES)
 
 
-def _clashes(bare: str, taken: set[str]) -> bool:
-    return bare in taken or any(part in taken for part in _parents(bare))
+def _bare(name: str) -> str:
+    """What a name comes to for whoever looks for the file."""
+    name = safe_name(name) or name
+    while name.startswith("images/"):
+        name = name.removeprefix("images/")
+    return normalize("NFC", name).casefold()
+
+
+def _suffix(blob: bytes) -> str:
+    return next((suffix for magic, suffix in MAGIC.items() if blob.startswith(magic)), ".jpg")
 
 
 def _parents(bare: str) -> list[str]:

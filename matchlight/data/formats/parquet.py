@@ -123,9 +123,7 @@ class ParquetPictures(Pictures):
         file, row = (int(value) for value in self.where[index])
         path = self.files[file]
         try:
-            starts = _starts(str(path), os.stat(path).st_mtime_ns)
-            group = int(np.searchsorted(starts, row, side="right")) - 1
-            value = _group(str(path), os.stat(path).st_mtime_ns, self.column, group)[row - int(starts[group])].as_py()
+            value = _bytes(path, self.column, row)
         except (OSError, ValueError) as error:
             raise BadPicture(f"{self.names[index]!r}: cannot be read from {path}") from error
         if value is None:
@@ -147,6 +145,24 @@ class ParquetPictures(Pictures):
         return ParquetPictures(
             self.files, self.column, self._taken(index), self.where[index], max_pixels=self.max_pixels
         )
+
+
+def _bytes(path: Path, column: str, row: int) -> bytes | None:
+    """The picture inside a row; None where the row has none."""
+    changed = os.stat(path).st_mtime_ns
+    starts = _starts(str(path), changed)
+    group = int(np.searchsorted(starts, row, side="right")) - 1
+    value: bytes | None = _group(str(path), changed, column, group)[row - int(starts[group])].as_py()
+    return value
+
+
+def _again(path: Path, column: str, row: int, first: int) -> bool:
+    """True if a row of the same name has the same picture, or none of its own."""
+    try:
+        own = _bytes(path, column, row)
+        return own is None or own == _bytes(path, column, first)
+    except (OSError, ValueError):  # told when the picture is read
+        return True
 
 
 @lru_cache(maxsize=64)
@@ -210,7 +226,7 @@ def _others(columns: Columns) -> list[int]:
 def _entries(
     opened: pq.ParquetFile, file: Path, columns: Columns, header: list[str], wanted: list[str], apart: bool
 ) -> Iterator[Line]:
-    """`apart`: a name seen before is another picture, unless it is the row before's (names there are no places)."""
+    """`apart`: names there are no places; only the row before's name with the same picture is one picture."""
     split = split_of(file)
     last, number, row = None, -1, -1
     for batch in opened.iter_batches(batch_size=4096, columns=wanted):
@@ -218,7 +234,7 @@ def _entries(
             row += 1
             image = record.get(header[columns.image or 0])
             name = image.get("path") if isinstance(image, dict) else image
-            if name is None or name != last:
+            if name is None or name != last or (apart and not _again(file, header[columns.image or 0], row, number)):
                 last, number = name, row
             yield {
                 "image": name or f"{file.stem}-{row:06d}",

@@ -113,13 +113,13 @@ def _add_shard(table: Annotations, where: list[tuple[int, int, int]], listing: t
 
 
 def _samples(listing: tar.TarIndex) -> Iterator[Sample]:
-    """Neighbouring files whose names agree up to the first dot of the last part."""
+    """Neighbouring files whose names agree up to the first dot of the last part, one of each kind."""
     sample: Sample | None = None
     for name, offset, size in listing.files:
         folder, _, last = name.rpartition("/")
         stem, _, suffix = last.partition(".")
         key = f"{folder}/{stem}" if folder else stem
-        if sample is None or sample.key != key:
+        if sample is None or sample.key != key or suffix.lower() in sample.files:  # a second sample of this key
             if sample is not None:
                 yield sample
             sample = Sample(key)
@@ -142,7 +142,7 @@ def _add_sample(table: Annotations, sample: Sample, place: int, shard: Path) -> 
     split = about.get("split") or split_of(shard)
     # a sample that brings a picture is a picture of its own, whatever its name; one without may name an earlier one
     taken = picture is not None and key_of(str(name)) in table.place
-    key = f"{shard.name}:{sample.key}" if taken else None
+    key = f"{shard.name}:{picture[1][0]}" if picture is not None and taken else None
     table.add(
         name,
         captions,
