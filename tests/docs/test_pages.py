@@ -13,6 +13,8 @@ from docs.pages import PAGES, ROOT, Block, anchors, blocks, commands, links, pro
 
 from matchlight import plugins
 from matchlight.cli import app
+from matchlight.core import BadInput
+from matchlight.training.registry import choose, parse, settings_of
 
 GROUPS = {f"matchlight.{group}" for group in plugins.BUILT_IN}  # entry points have no module
 PROGRAM = typer.main.get_command(app)
@@ -51,14 +53,27 @@ def test_every_command_line_of_a_page_is_one_the_program_takes(page: Path) -> No
 
 def _problem(words: list[str]) -> str:
     """Why the program would not take a command line; nothing is run."""
-    command = PROGRAM
+    command, trains = PROGRAM, words[0] == "train" and len(words) > 1
     while words and hasattr(command, "commands"):
         if words[0] not in command.commands:
             return f"no command {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]
     known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]} | {"--help"}
     unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
-    return f"no option {unknown[0]}" if unknown else ""
+    return f"no option {unknown[0]}" if unknown else _bad_settings(words) if trains else ""
+
+
+def _bad_settings(words: list[str]) -> str:
+    """Why a method would not take the `name=value` of a command line."""
+    name, given = words[0], [word for word in words[1:] if re.fullmatch(r"[\w.]+=.+", word)]
+    if name not in plugins.names("methods"):
+        return "" if name.endswith(".py") or name.isupper() else f"no method {name}"
+    try:
+        chosen, rest = choose(name, parse(given))
+        settings_of(chosen.method, rest, pairs=4000, device="cuda")
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
