@@ -8,7 +8,7 @@ lists its files:
     console.py   what is printed while something lasts; the version
     files.py     files written whole or not at all, and locks
     devices.py   the choice of device and precision; several processes as one
-    plugins.py   methods, formats, backbones and engines of other packages
+    plugins.py   methods, formats, backbones and engines of this package and of others
     data/        reading and writing data sets, noise on purpose, drawn scenes, near-duplicates, fingerprints, the cache
     inputs/      from pairs to tensors: text, sentence encoders, picture backbones and features, augmentation, batches
     scoring/     scores of all pairs in blocks; kernels

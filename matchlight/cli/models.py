@@ -30,10 +30,10 @@ def methods(
 
     Example: matchlight methods dive
     """
-    from matchlight.training.registry import find, methods
+    from matchlight.training.registry import asked_for, methods
 
     if name is not None:
-        _one(find(name), json=json)
+        _one(asked_for(name), json=json)
         return
     if json:
         emit([_described(method) for method in methods().values()])
@@ -97,10 +97,10 @@ def train(asked: TrainOptions) -> None:
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
     from matchlight.runs.folder import train as run_training
-    from matchlight.training.registry import find, parse
+    from matchlight.training.registry import asked_for, parse
 
     given = _arguments(parse(asked.overrides or []))
-    find(asked.method)  # a mistyped name is reported before anything slow is read
+    asked_for(asked.method)  # a mistyped name is reported before anything slow is read
     source = Run.load(asked.start, device="cpu") if asked.start else None
     run = run_training(
         asked.method,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from matchlight.core import BadInput
-from matchlight.training.registry import Method, find
+from matchlight.training.registry import Method, asked_for
 
 
 class Described(TypedDict):
@@ -36,7 +36,7 @@ class Variant:
     @property
     def method(self) -> Method:
         """The method itself."""
-        return find(self.name)
+        return asked_for(self.name)
 
     @property
     def by_labels(self) -> bool:

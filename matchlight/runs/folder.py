@@ -295,7 +295,7 @@ def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[s
     above = built_on(method)
     if start is None or above is None or not above.open_base:
         return given
-    theirs = built_on(find(start.method))
+    theirs = built_on(method_of_run(start.folder, start.info))
     base = start.method if theirs is None else start.info["arguments"].get(theirs.base_field, start.method)
     named = given.get(above.base_field, base)
     if named != base:

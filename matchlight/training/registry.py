@@ -226,12 +226,15 @@ def methods() -> dict[str, Method]:
 
 
 def find(name: str) -> Method:
-    """The method of that name, or of that file (`./my_method.py`)."""
-    if name.endswith(".py"):
-        return from_file(Path(name))
+    """The method of that name. Never a file's: a name may come from a run's recipe, whose code must not be run."""
     if name not in (known := plugins.names("methods")):
         raise BadInput(f"{name!r} is no method; {nearest(name, known)} (`matchlight methods` lists them)")
     return _from(plugins.load("methods", name), name)
+
+
+def asked_for(name: str) -> Method:
+    """What a person typed: the name of a method, or a Python file of their own (`./my_method.py`)."""
+    return from_file(Path(name)) if name.endswith(".py") else find(name)
 
 
 def _from(value: object, name: str) -> Method:
@@ -307,7 +310,7 @@ def choose(name: str, given: Settings) -> tuple[Chosen, dict[str, Value]]:
     """
     rest = {key: value for key, value in given.items() if key != "strategy"}
     if "strategy" not in given:
-        return Chosen.of(find(name), given), rest
+        return Chosen.of(asked_for(name), given), rest
     known = {one.name: one.arguments for one in methods().values()}
     above = {name: one for name, one in known.items() if issubclass(one, BuiltOn) and one.open_base}
     chosen = str(given["strategy"])

@@ -11,7 +11,7 @@ import torch
 from matchlight.core import BadInput
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, train
-from matchlight.training.registry import find, settings_of
+from matchlight.training.registry import asked_for, settings_of
 from tests.tiny import tiny_pairs
 
 METHOD = '''
@@ -99,7 +99,7 @@ def test_a_method_of_a_file_trains_resumes_and_is_opened_again(file: Path, tmp_p
 
 
 def test_its_arguments_are_checked_like_ours(file: Path) -> None:
-    method = find(str(file))
+    method = asked_for(str(file))
     with pytest.raises(BadInput, match="dropout must be from 0 to below 1"):
         settings_of(method, {"dropout": "3"}, pairs=100, device="cpu")
     with pytest.raises(BadInput, match="mine takes no argument 'dimm'; did you mean 'dim'?"):
@@ -145,10 +145,29 @@ def test_a_recipe_that_names_a_strangers_file_runs_nothing(file: Path, tmp_path:
 def test_a_file_without_a_method_is_one_clear_line(file: Path, text: str, hint: str) -> None:
     file.write_text(text)
     with pytest.raises(BadInput, match=hint) as problem:
-        find(str(file))
+        asked_for(str(file))
     assert "\n" not in str(problem.value)
 
 
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file; a method is a name from"):
-        find(str(tmp_path / "nothing.py"))
+        asked_for(str(tmp_path / "nothing.py"))
+
+
+@pytest.mark.parametrize("place", ["name", "scorer"])
+def test_a_recipe_that_names_a_file_as_its_method_or_its_base_runs_nothing(tmp_path: Path, place: str) -> None:
+    evil = tmp_path / "evil.py"
+    evil.write_text("raise SystemExit('code of a stranger')\n")
+    small = {"preset": "small", "dim": 8, "word_dim": 8, "sim_dim": 4, "batch": 8, "epochs": 2, "warm": 1}
+    train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", **small)
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    (recipe if place == "name" else recipe["arguments"])[place] = str(evil)
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(BadInput, match="is no method"):
+        Run.load(tmp_path / "run", device="cpu")
+
+
+def test_a_second_round_over_a_run_of_a_file_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
+    run = quick(file, tmp_path / "run")
+    with pytest.raises(BadInput, match="'mine' is no method"):
+        train("aoq", tiny_pairs(), tmp_path / "second", device="cpu", start=run)
