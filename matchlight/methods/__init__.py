@@ -15,7 +15,7 @@
     dscmr, sdml         supervised common spaces
     fgcrossnet, dccae   fine-grained classes; deep canonical correlation
 
-A file ends with `METHODS`, a list of `Method` (`training/registry.py`): the name, the dataclass of arguments, the paper,
-presets. To add a method to the package, write such a file and give its name a line in `plugins.py`; a method of your own
-needs neither (`docs/extending.md`).
+A file ends with `METHODS`, a list of `Method` (`training/registry.py`): the name, the dataclass of arguments, the
+paper, presets. To add a method to the package, write such a file and give its name a line in `plugins.py`; a method of
+your own needs neither (`docs/extending.md`).
 """
