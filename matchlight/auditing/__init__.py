@@ -46,7 +46,7 @@ from matchlight.auditing.verdict import Verdict, combine
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import data_marks
 from matchlight.data.noise import Truth
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
@@ -158,7 +158,7 @@ def _summary(
         "reasons": findings.counts(),
         "signals": verdict.used,
         "notes": verdict.notes,
-        "data": {"path": path, "format": pairs.format, "fingerprint": fingerprint(pairs)},
+        "data": {"path": path, "format": pairs.format, **data_marks(pairs)},
         "seed": options.seed,
         "version": VERSION,
     }

@@ -41,7 +41,8 @@ from matchlight.auditing.neighbours import AuditedRows, Signals, Space, neighbou
 from matchlight.auditing.quick_models import Plan, condensed, neighbours_and_partners, quick_settings, train_fold
 from matchlight.console import progress, say
 from matchlight.core import BadInput, Json
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.content import content_mark
+from matchlight.data.fingerprints import CONTENT, differing, fingerprint, is_same_data
 from matchlight.data.formats.safety import load_npy
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
@@ -138,6 +139,7 @@ def settings(run: Run | None, pairs: Pairs, options: Options) -> dict[str, Json]
     quick: dict[str, Json] = {"models": options.models, "overrides": overrides}
     return {
         "data": fingerprint(pairs),
+        CONTENT: content_mark(pairs),
         "split": options.split,
         "seed": options.seed,
         "folds": options.folds,
@@ -164,7 +166,7 @@ def claim(folder: Path, settings: dict[str, Json]) -> bool:
         old = files.read_json(path, "an audit's settings")
         if not isinstance(old, dict):
             raise BadInput(f"{path}: no audit's settings; choose another -o")
-        if differs := [name for name, value in settings.items() if old.get(name) != value]:
+        if differs := differing(old, settings):
             raise BadInput(f"{folder} holds another audit ({', '.join(differs)} differ); choose another -o")
         return False
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -319,7 +321,7 @@ def _training_record(run: Run, pairs: Pairs, rows: np.ndarray) -> Signals:
     """
     trained = trained_on(run.folder, pairs, rows)
     signals: Signals = {"trained_here": trained}
-    if not trained.any() or run.info.get("data", {}).get("fingerprint") != fingerprint(pairs):
+    if not trained.any() or not is_same_data(run.info.get("data"), pairs):
         return signals
     history = run.folder / "evidence.npy"
     if history.is_file():

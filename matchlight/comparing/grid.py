@@ -126,14 +126,19 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
 
 def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
     """A folder holds one comparison: cells of other data or another kind of noise must not stand in one table."""
-    from matchlight.data.fingerprints import fingerprint
+    from matchlight.data.fingerprints import data_marks, differing
 
     shared = ("per", "kind", "split", "protocol")
-    mine = {"data": fingerprint(pairs), **{name: getattr(settings, name) for name in shared}}
+    marks = data_marks(pairs)
+    mine = {
+        "data": marks["fingerprint"],
+        "content": marks["content"],
+        **{name: getattr(settings, name) for name in shared},
+    }
     path = folder / "settings.json"
     if path.exists():
         old = files.read_json(path, "a comparison's settings")
-        differs = [name for name in mine if old.get(name) != mine[name]]
+        differs = differing(old, mine)
         if differs:
             raise BadInput(f"{folder} holds another comparison ({', '.join(differs)} differ); choose another -o")
         return

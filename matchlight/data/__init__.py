@@ -7,6 +7,7 @@ In reading order:
     noise/              mismatched pairs and flipped labels, from a seed and on record
     tokenising.py       a caption cut into words
     caption_labels.py   class labels from the things that captions name
+    content.py          what pictures and features hold, as digests; files that did not change are not read again
     fingerprints.py     is this the same data? which pairs has a run learnt from?
     near_duplicates.py  pictures that look the same
     cache.py            the folder that keeps what is costly to compute from pictures

@@ -18,7 +18,7 @@ import numpy as np
 
 from matchlight.core import BadInput, Json
 from matchlight.data.cells import plain_cell, safe_cell, spellings
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import is_same_data
 from matchlight.files import new_file, read_json, write_json
 from matchlight.pairs import Pairs
 
@@ -85,6 +85,7 @@ class AuditedData(TypedDict):
     path: str
     format: str
     fingerprint: str
+    content: str  # summaries of old do not have it
 
 
 class TruthMetrics(TypedDict):
@@ -321,7 +322,7 @@ def _audited_rows(folder: Path, pairs: Pairs) -> set[int] | None:
     if not (folder / SUMMARY).is_file():
         return None
     summary = read_summary(folder)
-    if audited_fingerprint(summary) != fingerprint(pairs):
+    if not is_same_data(summary.get("data"), pairs):
         raise BadInput(f"{pairs.root}: not the data that {folder} audited; it has changed, or it is another data set")
     split = summary.get("split")
     return set(pairs.rows(split if isinstance(split, str) else None).tolist())

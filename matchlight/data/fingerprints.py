@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TypedDict
 
 import numpy as np
 
+from matchlight.data.content import content_mark
 from matchlight.pairs import Pairs
 
-if TYPE_CHECKING:
-    pass
+FINGERPRINT, CONTENT = "fingerprint", "content"
+
+
+class DataMarks(TypedDict):
+    """What a file keeps of the data it belongs to; files of old have no `content`."""
+
+    fingerprint: str
+    content: str
+
+
+def data_marks(pairs: Pairs) -> DataMarks:
+    """Captions, names, pairing and splits as one mark, what pictures and features hold as another."""
+    return {"fingerprint": fingerprint(pairs), "content": content_mark(pairs)}
+
+
+def is_same_data(kept: object, pairs: Pairs) -> bool:
+    """Whether what a file kept of its data (`data_marks`) is of these; of an old file the fingerprint alone counts."""
+    if not isinstance(kept, Mapping) or kept.get(FINGERPRINT) != fingerprint(pairs):
+        return False
+    return CONTENT not in kept or kept[CONTENT] == content_mark(pairs)
+
+
+def differing(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """The names under which two descriptions differ; an old one that says nothing of content agrees with any."""
+    return [name for name, value in new.items() if old.get(name) != value and (name != CONTENT or name in old)]
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """Changes when captions, pictures' names, pairing or splits do: what a resumed run must agree on."""
+    """Changes when captions, pictures' names, pairing or splits do; of what pictures show it knows nothing."""
     digest = hashlib.sha256()
     digest.update("\0".join(map(str, pairs.names)).encode("utf-8", "replace") + b"\0\0")
     for caption in pairs.captions:

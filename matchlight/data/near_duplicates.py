@@ -118,10 +118,11 @@ def _quarters(small: np.ndarray) -> list[int]:
 def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.ndarray:
     """The groups from the cache, or computed and kept there; a cache that cannot be used is no obstacle."""
     from matchlight.data import cache
+    from matchlight.data.content import stamps
 
     digest = hashlib.blake2b(f"twins 1 {SIDE} {CLOSE} {LOOKED_AT} {LEADERS}".encode(), digest_size=16)
-    for index in range(len(pictures)):
-        digest.update(pictures.stamp(index).encode("utf-8", "replace") + b"\n")
+    for stamp in stamps(pictures):
+        digest.update(stamp.encode("utf-8", "replace") + b"\n")
     entry = cache.folder() / digest.hexdigest()
     with suppress(OSError, ValueError, EOFError):
         found = np.load(entry / "groups.npy", allow_pickle=False)

@@ -20,7 +20,7 @@ import numpy as np
 from matchlight import devices, files
 from matchlight.console import VERSION, say
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import data_marks
 from matchlight.devices import start_processes
 from matchlight.indexing import distil, picture_map, versions
 from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
@@ -111,7 +111,7 @@ def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:
     weights = digest(*(value.cpu().numpy() for value in run.matcher.state_dict().values()))
     return {
         "model": weights,
-        "data": fingerprint(source.table.pairs),
+        "data": data_marks(source.table.pairs),
         "pictures": digest(source.pictures),
         "rows": digest(source.rows),
         "thumbnails": options.thumbnails,

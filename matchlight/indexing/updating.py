@@ -12,7 +12,7 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import data_marks
 from matchlight.indexing import picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
@@ -35,7 +35,7 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
     with versions.locked(index.root):
         _check_newest(index)
         source = Source.of(index.run.inputs(pairs).table, split)
-        plan = {"add": fingerprint(pairs), "to": index.version, "split": split}
+        plan = {"add": data_marks(pairs), "to": index.version, "split": split}
         folder, info = versions.draft(index.root, plan), index.info
         _link(index, folder, SETS)
         first = {side: len(info["shards"][side]) for side in (IMAGE, TEXT)}

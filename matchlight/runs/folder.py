@@ -13,7 +13,7 @@ import torch
 from matchlight import devices, files
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import CONTENT, data_marks, differing
 from matchlight.devices import pick_device
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
@@ -157,12 +157,19 @@ def _check_same(folder: Path, old: object, info: Info) -> None:
     if begun and info["start"] is None:  # said first: without it the arguments' defaults differ as well
         which = f"{begun.get('run')}, a run of {begun.get('name')}" if isinstance(begun, dict) else begun
         raise BadInput(f"{folder} began with another run's weights: give it --from again ({which}), or another -o")
-    same = ("name", "arguments", "sizes", "view", "seed", "data")
-    differs = [key for key in same if old.get(key) != info[key]] + ["start"] * (_model(begun) != _model(info["start"]))
+    same = ("name", "arguments", "sizes", "view", "seed")
+    differs = [key for key in same if old.get(key) != info[key]] + _other_data(old.get("data"), info["data"])
+    differs += ["start"] * (_model(begun) != _model(info["start"]))
     if differs:
         again = "settings and the same --from" if "start" in differs else "settings"
         which = f"{', '.join(differs)} differ"
         raise BadInput(f"{folder} holds another run ({which}): start with the same {again}, or another -o")
+
+
+def _other_data(old: object, data: Info) -> list[str]:
+    """What differs of the data, in words."""
+    differs = differing(old if isinstance(old, dict) else {}, data)
+    return ["what the pictures show"] if differs == [CONTENT] else ["data"] * bool(differs)
 
 
 def _begun(start: Run | None) -> dict[str, str] | None:
@@ -250,7 +257,7 @@ def _of_data(inputs: Inputs, pairs: Pairs) -> Info:
     return {
         "sizes": dataclasses.asdict(inputs.sizes),
         "view": inputs.view.to_json(),
-        "data": {"root": pairs.root.name, "fingerprint": fingerprint(pairs)},
+        "data": {"root": pairs.root.name, **data_marks(pairs)},
         "version": VERSION,
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import BadInput
-from matchlight.data.fingerprints import fingerprint, marks
+from matchlight.data.fingerprints import is_same_data, marks
 from matchlight.data.formats.safety import load_npy
 from matchlight.pairs import Pairs
 
@@ -38,6 +38,6 @@ def trained_on(folder: Path, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
     path = folder / SEEN
     if path.is_file():
         return np.isin(marks(pairs, rows), load_npy(path))
-    data = files.read_json(folder / "recipe.json", "a run's recipe").get("data", {})
-    same = data.get("fingerprint") == fingerprint(pairs)  # imported: learnt from nothing here
+    data = files.read_json(folder / "recipe.json", "a run's recipe").get("data")
+    same = is_same_data(data, pairs)  # imported: learnt from nothing here
     return np.isin(rows, pairs.rows("train")) if same and "train" in pairs.split_names else np.zeros(len(rows), bool)

@@ -327,6 +327,11 @@ def test_pictures_that_were_mended_since_are_not_judged_by_what_was_found_before
     assert before.summary["reasons"]["unreadable"] == 5
     assert ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked).summary["reasons"]["unreadable"] == 5
     first.write_bytes(whole)
+    with pytest.raises(BadInput, match=r"holds another audit \(content differ\); choose another -o"):
+        ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked)
+    settings = json.loads((tmp_path / "audit" / "settings.json").read_text())
+    del settings["content"]  # as audits of old are
+    (tmp_path / "audit" / "settings.json").write_text(json.dumps(settings))
     with pytest.raises(BadInput, match=f"{first.name} can be read now.*choose another -o"):
         ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from matchlight.core import BadInput
+from matchlight.data.content import Extent
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
@@ -134,11 +135,15 @@ class ParquetPictures(Pictures):
         """Unknown without reading; equal for all, so that all are looked at."""
         return 0
 
-    def stamp(self, index: int) -> str:
-        """Name, place, and length and time of change of the file."""
+    @property
+    def home(self) -> str:
+        """The folder of the first file."""
+        return os.path.realpath(self.files[0].parent)
+
+    def extent(self, index: int) -> Extent:
+        """Its row of a file, which is hashed as a whole: the bytes of a row have no place of their own."""
         file, row = (int(value) for value in self.where[index])
-        about = os.stat(self.files[file])
-        return f"{self.names[index]}:{row}:{about.st_size}:{about.st_mtime_ns}"
+        return Extent(os.path.realpath(self.files[file]), part=str(row))
 
     def take(self, index: np.ndarray) -> ParquetPictures:
         """Some of the pictures, in this order."""

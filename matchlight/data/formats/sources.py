@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from matchlight.core import BadInput
+from matchlight.data.content import Extent, digest_of
 from matchlight.data.formats.decoding import MAX_PIXELS, decode
 from matchlight.data.formats.safety import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name
 from matchlight.pairs import BadPicture
@@ -43,24 +44,20 @@ class Pictures:
         """Bytes of the file, cheaply; -1 where there is none."""
         raise NotImplementedError
 
+    def extent(self, index: int) -> Extent:
+        """Where its bytes are, for pictures in files."""
+        raise NotImplementedError
+
+    def stamp(self, index: int) -> str:
+        """A digest of its content: copied data sets share what is cached."""
+        try:
+            place = self.extent(index)
+            return digest_of(place) + (f":{place.part}" if place.part else "")
+        except (OSError, ValueError):  # BadPicture is a ValueError
+            return f"{self.names[index]}:missing"
+
     def _taken(self, index: np.ndarray) -> list[str]:
         return [self.names[i] for i in index]
-
-
-HEAD = 1 << 16  # bytes at each end of a file that its stamp reads: all of a small picture, the frame of a large one
-
-
-def _stamp(path: str | Path, offset: int, size: int) -> str:
-    """A digest of a picture's length and of both its ends: the same for a copy, another for a changed picture."""
-    place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        digest = hashlib.blake2b(str(size).encode(), digest_size=16)
-        digest.update(os.pread(place, min(HEAD, size), offset))
-        if size > HEAD:
-            digest.update(os.pread(place, HEAD, offset + size - HEAD))
-        return digest.hexdigest()
-    finally:
-        os.close(place)
 
 
 class FolderPictures(Pictures):
@@ -97,13 +94,14 @@ class FolderPictures(Pictures):
         except OSError:
             return -1
 
-    def stamp(self, index: int) -> str:
-        """A digest of its content: copied data sets share what is cached."""
-        try:
-            path = os.path.realpath(self._path(index))
-            return _stamp(path, 0, os.stat(path).st_size)
-        except (OSError, ValueError):  # BadPicture is a ValueError
-            return f"{self.names[index]}:missing"
+    @property
+    def home(self) -> str:
+        """The data folder."""
+        return self.root
+
+    def extent(self, index: int) -> Extent:
+        """Where its bytes are."""
+        return Extent(os.path.realpath(self._path(index)))
 
     def take(self, index: np.ndarray) -> FolderPictures:
         """Some of the pictures, in this order."""
@@ -137,13 +135,17 @@ class TarPictures(Pictures):
         """Bytes of the file."""
         return int(self.where[index][2]) if self.where[index][0] >= 0 else -1
 
-    def stamp(self, index: int) -> str:
-        """A digest of its content: copied data sets share what is cached."""
+    @property
+    def home(self) -> str:
+        """The folder of the first tar."""
+        return os.path.realpath(self.files[0].parent)
+
+    def extent(self, index: int) -> Extent:
+        """Where its bytes are."""
         file, offset, size = (int(value) for value in self.where[index])
-        try:
-            return f"{self.names[index]}:missing" if file < 0 else _stamp(self.files[file], offset, size)
-        except OSError:
-            return f"{self.names[index]}:missing"
+        if file < 0:
+            raise _absent(self.names[index], ", ".join(path.name for path in self.files[:2]))
+        return Extent(os.path.realpath(self.files[file]), offset, size)
 
     def take(self, index: np.ndarray) -> TarPictures:
         """Some of the pictures, in this order."""
@@ -235,6 +237,15 @@ class NpyFeatures:
             about = file.stat()
             digest.update(f"{file.name}:{about.st_size}:{about.st_mtime_ns};".encode())
         return digest.hexdigest()
+
+    @property
+    def home(self) -> str:
+        """The folder of the first file."""
+        return os.path.realpath(self.files[0].parent)
+
+    def extents(self) -> list[Extent]:
+        """Where the arrays are."""
+        return [Extent(os.path.realpath(file)) for file in self.files]
 
     def take(self, index: np.ndarray) -> NpyFeatures:
         """Some of the rows, in this order."""

@@ -24,6 +24,7 @@ from PIL import Image
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.cache import cache_clear, cache_listing
+from matchlight.data.content import stamps
 from matchlight.inputs.backbones import Backbone, Size, as_size, backbone
 from matchlight.inputs.features.decode import decoded, resized
 from matchlight.inputs.features.fill import Rows, kept
@@ -124,8 +125,8 @@ def _device(name: str) -> torch.device:
 def _meta(pairs: Pairs, source: PictureSource, size: Size, **more: Any) -> dict[str, Any]:
     """All that a store's content depends on."""
     digest = hashlib.sha256()
-    for place in range(len(source)):
-        digest.update(source.stamp(place).encode() + b"\n")
+    for stamp in stamps(source):
+        digest.update(stamp.encode("utf-8", "replace") + b"\n")
     return {**more, "size": size, "pictures": digest.hexdigest()}
 
 

@@ -18,7 +18,8 @@ import torch
 
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Json, Matcher
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.content import content_mark
+from matchlight.data.fingerprints import CONTENT, fingerprint
 from matchlight.inputs.batches import Table
 from matchlight.training.mining.best import in_order
 from matchlight.training.mining.candidates import NONE, Candidates, is_whole, load
@@ -115,6 +116,7 @@ def mine_into(
     about: dict[str, Json] = {
         "model": digest(*(value.cpu().numpy() for value in matcher.state_dict().values())),
         "data": fingerprint(table.pairs),
+        CONTENT: content_mark(table.pairs),
         "rows": digest(rows),
         "top": top,
         "images": images,

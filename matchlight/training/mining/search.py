@@ -18,6 +18,7 @@ from torch import Tensor
 
 from matchlight.console import track
 from matchlight.core import BadInput, Json, Matcher
+from matchlight.data.fingerprints import CONTENT
 from matchlight.inputs.batches import Table
 from matchlight.scoring.all_pairs import score_blocks
 from matchlight.training import checkpoints
@@ -60,8 +61,10 @@ class Ledger:
 
 
 def differing(about: dict[str, Json], known: dict[str, Json]) -> str:
-    """The names whose values are not the same in what is known of another search."""
-    return ", ".join(name for name in about if name not in known or known[name] != about[name])
+    """The names whose values are not the same in what is known of another search; old ones say nothing of content."""
+    return ", ".join(
+        name for name in about if known.get(name, ...) != about[name] and (name != CONTENT or name in known)
+    )
 
 
 def check_numbers(lists: Iterable[Tensor]) -> None:
