@@ -3,7 +3,8 @@
 - Host: a page elsewhere can make its own name point at this machine (DNS rebinding) and then read what it likes, so
   only the names this server goes by are answered.
 - Origin: a page elsewhere can make a browser post here, so a post that says where it comes from must come from here.
-- Token: on any address but this machine's own; by header, or by a cookie that opening `/?token=...` sets.
+- Token: on any address but this machine's own; by header, or by a cookie that opening `/?token=...` sets. Wrong ones
+  are slowed down (wrong_tokens.py).
 - Bodies end at a limit of bytes and of seconds, whatever their headers promise.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from matchlight.serve.counters import Counters
 from matchlight.serve.rules import Limits, Rules
+from matchlight.serve.wrong_tokens import WrongTokens
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/api/health", "/page/style.css", "/page/flame.svg")  # answered without a token: they say nothing of the data
@@ -46,6 +49,7 @@ class Refusal:
 
     status: int
     message: str
+    retry_after: int | None = None  # seconds
 
 
 class Guard:
@@ -53,6 +57,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, rules: Rules, counters: Counters):
         self.app, self.rules, self.counters = app, rules, counters
+        self.wrong = WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request: refused here, or passed on; its answer gets our headers and is counted."""
@@ -130,17 +135,33 @@ class Guard:
     ) -> None:
         port = urlsplit(f"//{headers['host']}").port or 80
         cookie = f"matchlight-{port}"  # cookies do not tell ports apart, and two servers may have two tokens
-        if scope["path"] == "/" and "token=" in (query := scope["query_string"].decode("latin-1")):
-            given = parse_qs(query, max_num_fields=32).get("token", [""])[0]
-            if same(given, token):
-                await _welcome(send, f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict")
-                return
-        if any(same(given, token) for given in _tokens(headers, cookie)):
+        asked, client = _asked(scope), (scope.get("client") or ("",))[0]
+        given = [one for one in (*asked, *_tokens(headers, cookie)) if not self.wrong.is_known(client, one)]
+        if given and (wait := self.wrong.wait(client)):
+            await _refuse(send, Refusal(429, "too many wrong tokens; try again later", math.ceil(wait)))
+        elif any(same(one, token) for one in asked):
+            await _welcome(send, f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict")
+        elif any(same(one, token) for one in given):
             await self.app(scope, receive, send)
-        elif scope["path"] == "/":
-            await _refuse(send, Refusal(401, _token_page()), "text/html; charset=utf-8")
         else:
-            await _refuse(send, Refusal(401, "a token is needed: Authorization: Bearer TOKEN"))
+            for one in given:
+                self.wrong.note(client, one)
+            await _ask_for_token(scope, send)
+
+
+async def _ask_for_token(scope: Scope, send: Send) -> None:
+    if scope["path"] == "/":
+        await _refuse(send, Refusal(401, _token_page()), "text/html; charset=utf-8")
+    else:
+        await _refuse(send, Refusal(401, "a token is needed: Authorization: Bearer TOKEN"))
+
+
+def _asked(scope: Scope) -> list[str]:
+    """The token in the address of the page."""
+    query = scope["query_string"].decode("latin-1")
+    if scope["path"] != "/" or "token=" not in query:
+        return []
+    return parse_qs(query, max_num_fields=32).get("token", [])[:1]
 
 
 def same(given: str, token: str) -> bool:
@@ -194,6 +215,7 @@ async def _refuse(send: Send, refusal: Refusal, kind: str = "application/json") 
     text = json.dumps({"detail": refusal.message}) if kind == "application/json" else refusal.message
     headers = [(b"content-type", kind.encode())]
     headers += [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+    headers += [] if refusal.retry_after is None else [(b"retry-after", str(refusal.retry_after).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": text.encode()})
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from matchlight.auditing.decisions import DECISIONS, Decision, as_csv
 from matchlight.core import BadInput, Json
@@ -64,20 +66,26 @@ class Journal:
         self._file = self._open()
         try:
             self._replay()
+        except OSError as problem:
+            self.close()
+            raise self._unusable(problem) from None
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> FileIO:
         try:
             mine = self._sole.acquire()
             if mine:
-                return open(self.path, "a+b")  # noqa: SIM115  (held open, and locked, as long as the server runs)
+                return open(self.path, "a+b", buffering=0)  # held open, and locked, as long as the server runs
         except OSError as problem:
             self._sole.release()
-            raise BadInput(f"{self.path}: decisions cannot be saved there ({problem.strerror})") from None
+            raise self._unusable(problem) from None
         who = self._sole.holder()
         raise BadInput(f"{self.path}: another server is writing decisions there ({who}); stop it first")
+
+    def _unusable(self, problem: OSError) -> BadInput:
+        return BadInput(f"{self.path}: decisions cannot be saved there ({problem.strerror or problem})")
 
     def _replay(self) -> None:
         """Read what is there; a last line that a crash cut short is removed."""
@@ -86,6 +94,7 @@ class Journal:
         whole = text.rfind(b"\n") + 1
         for number, line in enumerate(text[:whole].splitlines(), 1):
             self._read(number, line)
+        self._whole = whole  # bytes of lines that hold
         if whole < len(text):
             self._file.truncate(whole)
         if not whole:
@@ -110,9 +119,26 @@ class Journal:
             raise BadInput(f"{self.path}: decisions about other data; move the file away to start afresh")
 
     def _append(self, entry: dict[str, Json]) -> None:
-        """One line, on the disk before this returns."""
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
+        """One line, on the disk before this returns; one that cannot be written whole leaves nothing behind.
+
+        The file is unbuffered: a buffer would keep a line that was refused and write it together with the next.
+        """
+        if self._file.seek(0, os.SEEK_END) != self._whole:
+            self._file.truncate(self._whole)  # what a failure left that could not be taken back then
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        try:
+            self._write(line)
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(self._whole)
+                os.fsync(self._file.fileno())
+            raise
+        self._whole += len(line)
+
+    def _write(self, line: bytes) -> None:
+        done = 0
+        while done < len(line):  # a disk that is nearly full takes a part of it
+            done += self._file.write(line[done:]) or 0
         os.fsync(self._file.fileno())
 
     def decide(self, row: int, decision: str, *, image: str | None = None, caption_row: int | None = None) -> None:

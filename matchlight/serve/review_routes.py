@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Response
 from starlette.exceptions import HTTPException
@@ -16,6 +16,7 @@ from matchlight.serve.review_queue import Queue
 from matchlight.serve.search_routes import PROBLEMS
 from matchlight.serve.site import FLAT, Site, size
 
+T = TypeVar("T")
 FEW = 3  # suggestions of each kind
 Row = Annotated[int, Path(ge=0, le=schemas.MOST_ROW, description="a pair's row in the audited data")]
 
@@ -58,7 +59,7 @@ def _decisions(routes: APIRouter, site: Site) -> None:
     async def undo() -> schemas.Decided:
         """Take back the last decision that holds; as often as there are any."""
         queue = _queue(site)
-        row = await site.pool.run(queue.journal.undo)
+        row = await _saved(site, queue.journal.undo)
         if row is None:
             raise HTTPException(404, "no decision is left to take back")
         return _decided(queue, row)
@@ -69,14 +70,21 @@ def _decisions(routes: APIRouter, site: Site) -> None:
         queue = _queue(site)
         finding = _finding(queue, row)
         if choice.decision == "undo":
-            if await site.pool.run(lambda: queue.journal.undo(row)) is None:
+            if await _saved(site, lambda: queue.journal.undo(row)) is None:
                 raise HTTPException(404, f"nothing was decided about row {row}")
             return _decided(queue, row)
         await site.ask(lambda loaded: _check_partner(loaded, queue, finding, choice))
-        await site.pool.run(
-            lambda: queue.journal.decide(row, choice.decision, image=choice.image, caption_row=choice.caption_row)
-        )
+        image, caption_row = choice.image, choice.caption_row
+        await _saved(site, lambda: queue.journal.decide(row, choice.decision, image=image, caption_row=caption_row))
         return _decided(queue, row)
+
+
+async def _saved(site: Site, change: Callable[[], T]) -> T:
+    """A change of the journal; what cannot be written, on a full disk, is refused and does not hold."""
+    try:
+        return await site.pool.run(change)
+    except OSError as problem:
+        raise HTTPException(503, f"not saved: {problem.strerror or problem}; the decision does not hold") from None
 
 
 def _queue(site: Site) -> Queue:

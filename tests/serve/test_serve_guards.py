@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from matchlight.core import BadInput  # noqa: E402
 from matchlight.serve import create  # noqa: E402
 from matchlight.serve.guards import HEADERS  # noqa: E402
 from matchlight.serve.rules import Limits, Rules, host_name  # noqa: E402
+from matchlight.serve.wrong_tokens import FREE, SECONDS, WrongTokens  # noqa: E402
 
 AT, TOKEN = "http://127.0.0.1:8000", "a-long-enough-word"
 
@@ -115,6 +117,36 @@ def test_the_token_opens_by_header_and_by_the_cookie_that_its_address_sets(close
     closed.cookies.clear()
 
 
+def test_wrong_tokens_are_slowed_down_and_a_stale_cookie_is_not_a_guess(collection):
+    app = create(collection[0], host="0.0.0.0", token=TOKEN)
+    with TestClient(app, base_url="http://192.168.1.9:8000") as client:
+
+        def ask(token: str) -> int:
+            return client.get("/api/items/0", headers={"authorization": f"Bearer {token}"}).status_code
+
+        assert {ask("left-open-page") for _ in range(50)} == {401}
+        assert ask(TOKEN) == 200
+        assert {ask(f"guess-{number}") for number in range(FREE - 1)} == {401}
+        assert {ask(f"guess-{number}") for number in range(100, 150)} == {429}
+        assert ask(TOKEN) == 429  # not looked at: an answer would tell a right guess from a wrong one
+        assert client.get("/api/items/0").status_code == 401 and client.get("/api/health").status_code == 200
+        refusal = client.get("/?token=guess")
+        assert refusal.status_code == 429 and int(refusal.headers["retry-after"]) >= 1
+
+
+def test_an_address_may_guess_again_after_a_while_and_others_are_not_held_up():
+    now = [0.0]
+    wrong = WrongTokens(clock=lambda: now[0])
+    for number in range(FREE):
+        assert wrong.wait("10.0.0.1") == 0
+        wrong.note("10.0.0.1", f"guess-{number}")
+    assert wrong.wait("10.0.0.1") == SECONDS and wrong.wait("10.0.0.2") == 0
+    now[0] = SECONDS
+    assert wrong.wait("10.0.0.1") == 0
+    wrong.note("2001:db8::1", "guess")
+    assert wrong.is_known("2001:db8::2", "guess") and not wrong.is_known("2001:db8:1::2", "guess")
+
+
 def test_an_open_address_is_known_by_its_numbers_and_the_names_it_was_given(closed):
     token = {"authorization": f"Bearer {TOKEN}"}
     for host, status in (("10.1.2.3:8000", 200), ("photos.example", 200), ("evil.example", 421)):
@@ -151,31 +183,101 @@ def test_no_text_in_a_host_header_is_an_exception(text):
     assert rules.knows(text) in (True, False)
 
 
-def test_a_connection_that_never_finishes_its_request_is_closed():
+def with_connections(job, app=None, **settings):
+    """What `job(connect)` gives beside a server on 127.0.0.1 whose protocol has these settings."""
     import uvicorn
     from fastapi import FastAPI
 
     from matchlight.serve.server import Patient, bound
 
-    class Hasty(Patient):
-        limit = 0.3
-
+    hasty = type("Hasty", (Patient,), settings)
     sock = bound("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(FastAPI(), http=Hasty, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(app or FastAPI(), http=hasty, log_level="error", lifespan="off"))
 
-    async def rest_of_the_connection() -> bytes:
+    async def run():
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         while not server.started:
             await asyncio.sleep(0.01)
-        reader, writer = await asyncio.open_connection(*sock.getsockname())
-        writer.write(b"GET / HTTP/1.1\r\nHost: ")
-        rest = await asyncio.wait_for(reader.read(), 60)  # ends when the server closes the connection
-        writer.close()
-        server.should_exit = True
-        await serving
-        return rest
+        try:
+            return await job(lambda: asyncio.open_connection(*sock.getsockname()))
+        finally:
+            server.should_exit = True
+            await serving
 
-    assert in_own_loop(rest_of_the_connection()) == b""
+    return in_own_loop(run())
+
+
+WHOLE, HALF = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: "
+
+
+@pytest.mark.parametrize("sent", [[HALF], [WHOLE, HALF], [WHOLE, WHOLE, HALF], [WHOLE + HALF, b"x"]])
+def test_a_connection_that_never_finishes_its_request_is_closed(sent):
+    async def answers(connect) -> bytes:
+        reader, writer = await connect()
+        seen = b""
+        for part in sent:
+            writer.write(part)
+            if part.startswith(WHOLE):
+                seen += await reader.readuntil(b'Not Found"}')
+        seen += await asyncio.wait_for(reader.read(), 60)  # ends when the server closes the connection
+        writer.close()
+        return seen
+
+    seen = with_connections(answers, limit=0.3)
+    assert seen.count(b"HTTP/1.1 404") == sum(part.startswith(WHOLE) for part in sent)
+
+
+def test_a_head_that_comes_byte_by_byte_does_not_wind_up_the_clock():
+    async def dribbled(connect) -> int:
+        reader, writer = await connect()
+        writer.write(WHOLE)
+        await reader.readuntil(b'Not Found"}')
+        writer.write(HALF)
+        for count in range(2_000):
+            writer.write(b"x")
+            if reader.at_eof():
+                return count
+            with suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(reader.read(1), 0.02)
+        return 2_000
+
+    assert with_connections(dribbled, limit=0.3) < 2_000
+
+
+def test_connections_that_wait_make_room_for_an_honest_client():
+    async def crowded(connect) -> bytes:
+        idle = []
+        for number in range(60):
+            reader, writer = await connect()
+            writer.write(WHOLE if number % 2 else HALF)
+            idle.append((reader, writer))
+        reader, writer = await connect()
+        writer.write(WHOLE)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
+        gone = [await asyncio.wait_for(one.read(), 60) for one, _ in idle[:50:2]]  # those closed first: no answer
+        for _, one in [*idle, (reader, writer)]:
+            one.close()
+        return answer + b"".join(gone)
+
+    assert with_connections(crowded, limit=600.0, most=10) == b"HTTP/1.1 404 Not Found\r\n"
+
+
+def test_a_client_that_reads_nothing_is_dropped():
+    async def large(scope, receive, send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 30_000_000})
+
+    async def unread(connect) -> int:
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        writer.write(WHOLE)
+        await asyncio.sleep(1.0)
+        writer.transport.resume_reading()
+        with suppress(ConnectionError):
+            return len(await asyncio.wait_for(reader.read(), 60))
+        return 0
+
+    assert with_connections(unread, app=large, patience=0.3) < 30_000_000
 
 
 def test_a_body_that_never_comes_is_told_so(client, collection):

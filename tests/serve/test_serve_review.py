@@ -159,6 +159,58 @@ def test_a_line_that_a_crash_cut_short_is_dropped_and_the_next_one_is_whole(tmp_
     assert [json.loads(line).get("row") for line in (tmp_path / FILE).read_text().splitlines()] == [None, 3, 5]
 
 
+class FullDisk:
+    """A file whose disk takes `room` bytes more, or that is written but never reaches the disk."""
+
+    def __init__(self, file, room: int):
+        self.file, self.room = file, room
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def write(self, data: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        written = self.file.write(bytes(data[: self.room]))
+        self.file.flush()
+        self.room -= written
+        return written
+
+
+@pytest.mark.parametrize("room", [0, 7])
+def test_a_decision_that_was_refused_on_a_full_disk_is_not_there_after_a_restart(collection, audit, room):
+    with serve(collection, audit) as client:
+        client.post("/api/review/4", json={"decision": "keep"})
+        journal = client.app.state.site.queue.journal
+        before, journal._file = journal._file, FullDisk(journal._file, room)
+        refused = client.post("/api/review/12", json={"decision": "drop"})
+        assert refused.status_code == 503 and "No space left" in refused.json()["detail"]
+        assert client.post("/api/review/undo").status_code == 503
+        journal._file = before
+        client.post("/api/review/20", json={"decision": "drop"})
+        held = {row: one.decision for row, one in journal.state.now.items()}
+    again = Queue(audit).journal
+    assert {row: one.decision for row, one in again.state.now.items()} == held == {4: "keep", 20: "drop"}
+    again.close()
+
+
+@pytest.mark.parametrize("change", [lambda journal: journal.decide(5, "drop"), Journal.undo])
+def test_a_change_that_never_reached_the_disk_is_not_there_after_a_restart(tmp_path, monkeypatch, change):
+    journal = Journal(tmp_path, "k")
+    journal.decide(3, "keep")
+
+    def fails(place: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="No space"):
+        broken.setattr("os.fsync", fails)
+        change(journal)
+    journal.close()
+    again = Journal(tmp_path, "k")
+    assert set(again.state.now) == {3}
+    again.close()
+
+
 def test_one_server_at_a_time_writes_a_journal(tmp_path):
     journal = Journal(tmp_path, "k")
     with pytest.raises(BadInput, match="another server"):
