@@ -2,15 +2,18 @@
 
 `replaced` gives a draft that takes a file's place in one step; `write_text`, `write_json`, `write_array` and
 `write_npz` use it; `new_file` and `new_folder` say in one line where a path that a user named cannot be written.
-`locked` holds a folder or says which process does, `try_lock` tries without an error; `Lock` is what both use.
+A draft's name says which process writes it: `remove_leftovers` removes those of dead ones, and no draft makes a folder
+taken. `locked` holds a folder or says which process does, `try_lock` tries without an error; `Lock` is what both use.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 import zipfile
@@ -26,6 +29,7 @@ from filelock import FileLock, Timeout
 from matchlight.core import BadInput
 
 LOCK = ".lock"  # in a folder that a process holds
+DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+)?")  # of what, process, machine
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file system says that has none
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -39,7 +43,7 @@ def replaced(path: Path, *, flush: bool = False) -> Iterator[Path]:
     takes the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    draft = path.with_name(f".{path.stem}.{_writer()}.tmp{path.suffix}")
     try:
         draft.touch()
         yield draft
@@ -79,6 +83,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compressed: bool 
 def new_file(path: Path) -> Iterator[Path]:
     """`replaced` for a path that a user named: what cannot be written is one clear line."""
     try:
+        remove_leftovers(path.parent, of=path.stem)
         with replaced(path) as draft:
             yield draft
     except OSError as error:
@@ -88,6 +93,8 @@ def new_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; it becomes `path` in one step. A folder that holds something is never replaced."""
+    remove_leftovers(path)
+    remove_leftovers(path.parent, of=path.name)
     if path.is_dir() and any(path.iterdir()):
         raise BadInput(f"{path}: already holds files; give a new or empty folder")
     if path.exists() and not path.is_dir():
@@ -95,7 +102,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     draft: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
         yield draft
         draft.chmod(0o777 & ~_umask())
         os.replace(draft, path)
@@ -104,6 +111,42 @@ def new_folder(path: Path) -> Iterator[Path]:
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
+    """Remove the drafts that dead processes left in a folder: all of them, or those `of` one file or folder."""
+    with suppress(OSError):  # what may not be listed or removed stays, and is in nobody's way
+        for path in folder.iterdir():
+            found = DRAFT.fullmatch(path.name)
+            if found and of in (None, found[1], Path(found[1]).stem) and not _is_alive(int(found[2]), found[3]):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether this is half of something that a process writes, or left behind."""
+    return DRAFT.fullmatch(path.name) is not None
+
+
+def _writer() -> str:
+    """This process, in the name of a draft."""
+    return f"{os.getpid()}-{_machine()}"
+
+
+def _machine() -> str:
+    return hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
+
+
+def _is_alive(process: int, machine: str | None) -> bool:
+    """Whether a process runs; of other machines, and where nobody can be asked, it is taken for alive."""
+    if os.name == "nt" or machine not in (None, _machine()):
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def _umask() -> int:
@@ -221,6 +264,8 @@ def locked(folder: Path, doing: str, *, instead: str = "wait, or choose another 
         who = lock.holder()
         raise BadInput(f"{folder}: another process is {doing}{f' ({who})' if who else ''}; {instead}")
     try:
+        for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            remove_leftovers(place)
         yield
     finally:
         lock.release()
@@ -239,5 +284,10 @@ def try_lock(folder: Path) -> Iterator[bool]:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a folder is not there yet, or holds nothing but a lock."""
-    return not folder.exists() or (folder.is_dir() and all(path.name == LOCK for path in folder.iterdir()))
+    """Whether a folder is not there yet, or holds nothing but a lock and drafts."""
+    remove_leftovers(folder)
+    return not folder.exists() or (folder.is_dir() and all(_is_ours(path) for path in folder.iterdir()))
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name == LOCK or is_draft(path)

@@ -82,6 +82,60 @@ def test_a_path_that_cannot_be_written_is_told_before_the_work_begins(tmp_path: 
         pytest.fail("the work began")
 
 
+# ---- what dead processes leave behind --------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from matchlight import files
+folder = Path(sys.argv[1])
+with files.replaced(folder / "recipe.json"), files.new_file(folder / "CURRENT"), files.new_folder(folder / "copy"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_while_writing(folder: Path) -> list[str]:
+    """The drafts that a process leaves in a folder when it is killed."""
+    other = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+    assert other.returncode == -signal.SIGKILL
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_drafts_of_a_killed_process_do_not_make_a_folder_taken_and_are_removed(tmp_path: Path) -> None:
+    left = killed_while_writing(tmp_path)
+    assert len(left) == 3 and all(files.is_draft(Path(name)) for name in left)
+    assert files.is_free(tmp_path) and not list(tmp_path.iterdir())
+    for old in (".recipe.json.{}.tmp", ".settings.json.{}.tmp", ".CURRENT.{}.tmp"):  # as they were called at first
+        (tmp_path / old.format(left[0].split(".")[2].split("-")[0])).touch()
+    assert files.is_free(tmp_path) and not list(tmp_path.iterdir())
+
+
+def test_a_new_folder_or_file_removes_what_was_left_of_it_and_nothing_else(tmp_path: Path) -> None:
+    killed_while_writing(tmp_path)
+    (tmp_path / ".copy.mine").mkdir()
+    with files.new_folder(tmp_path / "copy") as draft:
+        (draft / "a").touch()
+    with files.new_file(tmp_path / "recipe.json") as draft:
+        draft.touch()
+    names = {path.name.split("-")[0].rstrip("0123456789") for path in tmp_path.iterdir()}
+    assert names == {"copy", "recipe.json", ".copy.mine", ".CURRENT."}
+
+
+def test_a_folder_that_is_held_is_rid_of_old_drafts_in_all_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "run" / "state").mkdir(parents=True)
+    killed_while_writing(tmp_path / "run" / "state")
+    with files.locked(tmp_path / "run", "training into it"):
+        assert not list((tmp_path / "run" / "state").iterdir())
+
+
+def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:
+    with files.replaced(tmp_path / "a.json") as draft, files.new_folder(tmp_path / "copy") as folder:
+        elsewhere = tmp_path / ".a.4194304-00000000.tmp.json"  # of another machine: nobody here can ask
+        elsewhere.touch()
+        files.remove_leftovers(tmp_path)
+        assert draft.exists() and folder.exists() and elsewhere.exists() and files.is_free(tmp_path)
+
+
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
@@ -161,3 +215,21 @@ def test_a_folder_is_free_until_something_of_somebodys_is_in_it(tmp_path: Path) 
     assert files.is_free(tmp_path)
     (tmp_path / "mine").touch()
     assert not files.is_free(tmp_path) and not files.is_free(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("name", [".recipe.json.{}.tmp", ".settings.json.{}.tmp", ".CURRENT.{}.tmp"])
+def test_no_draft_of_a_dead_process_stands_in_the_way_of_a_run_an_audit_or_an_index(tmp_path: Path, name: str) -> None:
+    from matchlight.auditing import signals
+    from matchlight.indexing import versions
+    from matchlight.runs import folder as runs
+
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    for number, begin in enumerate(
+        (lambda out: runs._check_free(out, resume=False), lambda out: signals.claim(out, {}), versions.check_free)
+    ):
+        out = tmp_path / str(number)
+        out.mkdir()
+        (out / name.format(int(dead.stdout))).touch()
+        begin(out)  # raised "not empty and not a run"
+        with versions.locked(out):
+            assert not any(map(files.is_draft, out.iterdir()))

@@ -169,7 +169,7 @@ def claim(folder: Path, settings: dict[str, Json]) -> bool:
         if differs := differing(old, settings):
             raise BadInput(f"{folder} holds another audit ({', '.join(differs)} differ); choose another -o")
         return False
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not files.is_free(folder):
         raise BadInput(f"{folder}: not empty and not an audit; choose another -o")
     try:
         files.write_json(path, settings)

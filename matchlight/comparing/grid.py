@@ -135,6 +135,7 @@ def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
         "content": marks["content"],
         **{name: getattr(settings, name) for name in shared},
     }
+    files.remove_leftovers(folder)
     path = folder / "settings.json"
     if path.exists():
         old = files.read_json(path, "a comparison's settings")

@@ -65,8 +65,8 @@ def check_free(root: Path) -> None:
 
 
 def _ours(path: Path) -> bool:
-    """A version, whole or not, a lock, or a database that an engine keeps beside the versions."""
-    if VERSION.fullmatch(path.name.removesuffix(PARTIAL)) or path.name == files.LOCK:
+    """A version, whole or not, a lock, a draft, or a database that an engine keeps beside the versions."""
+    if VERSION.fullmatch(path.name.removesuffix(PARTIAL)) or path.name == files.LOCK or files.is_draft(path):
         return True
     return path.name in {f"{name}.db" for name in plugins.names("engines")}
 

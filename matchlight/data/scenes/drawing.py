@@ -137,6 +137,7 @@ def _claim(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if (out / UNFINISHED).exists():
             raise BadInput(f"{out}: holds a draw that never finished, or is still going on; delete it to draw there")
+        files.remove_leftovers(out)
         if any(out.iterdir()):
             raise BadInput(f"{out}: is not empty; scenes are drawn into a new or empty folder")
         (out / UNFINISHED).touch(exist_ok=False)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from matchlight import files
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Json, Matcher
 from matchlight.data.content import content_mark
@@ -136,7 +137,7 @@ def mine_into(
 
 def _check_same(folder: Path, about: dict[str, Json]) -> None:
     """A folder with anything in it must hold this very search; of one that is half done its `Ledger` tells."""
-    if not folder.exists() or not any(folder.iterdir()):
+    if files.is_free(folder):
         return
     if is_whole(folder):
         _, known = load(folder)
