@@ -77,6 +77,7 @@ def _shape(shape: str, colour: tuple[int, int, int]) -> Image.Image:
 def audit_of(data: Path, folder: Path) -> Path:
     """An audit's files about it: every eighth row is called wrong, with a better partner each."""
     from matchlight.data.findings import COLUMNS, MORE_COLUMNS
+    from matchlight.data.fingerprints import fingerprint
 
     pairs = Pairs.read(data)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,12 +87,14 @@ def audit_of(data: Path, folder: Path) -> Path:
         for row in range(len(pairs)):
             own, bad = int(pairs.picture[row]), row % 8 == 4 and row < 8 * WRONG
             other = (own + 7) % len(pairs.names)
-            more = [pairs.names[other], 0.8, 2 * other, pairs.captions[2 * other], 0.7] if bad else [""] * 5
+            better = [pairs.names[other], 0.8, 2 * other, pairs.captions[2 * other], 0.7, 2 * other]
+            more = better if bad else [""] * len(better)
             score, reason = (0.001 * row, "mismatched") if bad else (0.9, "")
             line = [row, pairs.names[own], pairs.captions[row], score, int(bad), reason]
             out.writerow([*line, str(pairs.splits[own]), *more])
     summary = {"pairs": len(pairs), "flagged": WRONG, "estimated_noise": 0.02, "seconds": 1.0}
-    (folder / "summary.json").write_text(json.dumps({**summary, "data": {"path": str(data), "fingerprint": "f"}}))
+    about = {"path": str(data), "fingerprint": fingerprint(pairs)}
+    (folder / "summary.json").write_text(json.dumps({**summary, "data": about}))
     return folder
 
 

@@ -3,11 +3,11 @@
 report.html exports decisions, the served review keeps them in its journal and exports them, and `matchlight data apply`
 reads them: JSON or CSV with the same words.
 
-    row,decision,image,caption_row
-    12,keep,,
-    13,drop,,
-    14,rematch,b.jpg,             # the caption goes to this picture
-    15,rematch,,3                 # the picture gets the caption of row 3
+    row,decision,image,caption_row,image_row
+    12,keep,,,
+    13,drop,,,
+    14,rematch,b.jpg,,8           # the caption goes to this picture; row 8 is one of its rows, as names may repeat
+    15,rematch,,3,                # the picture gets the caption of row 3
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from matchlight.pairs import Pairs
 KEEP, DROP, REMATCH = "keep", "drop", "rematch"
 DECISIONS = (KEEP, DROP, REMATCH)
 OLD_WORDS = {"accept": KEEP, "reject": DROP}  # what reports exported at first
-COLUMNS = ("row", "decision", "image", "caption_row")
+COLUMNS = ("row", "decision", "image", "caption_row", "image_row")
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Decision:
     image: str | None = None  # re-match: the picture that the caption goes to
     caption_row: int | None = None  # re-match: the row whose caption the picture gets
     at: str = ""  # when it was made, where that is known
+    image_row: int | None = None  # a row of that picture, which says which one where several are called so
     where: str = field(default="", compare=False)  # the file and the place in it, for complaints
 
     def as_json(self) -> dict[str, str | int]:
         """Without the row, and without what is not there."""
         parts = {"decision": self.decision, "image": self.image, "caption_row": self.caption_row, "at": self.at}
+        parts["image_row"] = self.image_row
         return {name: value for name, value in parts.items() if value is not None}
 
 
@@ -53,8 +55,8 @@ def as_csv(decisions: Iterable[Decision]) -> str:
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(COLUMNS)
     for one in decisions:
-        row = "" if one.caption_row is None else one.caption_row
-        lines.writerow([one.row, one.decision, safe_cell(one.image or ""), row])
+        rows = ["" if row is None else row for row in (one.caption_row, one.image_row)]
+        lines.writerow([one.row, one.decision, safe_cell(one.image or ""), *rows])
     return out.getvalue()
 
 
@@ -100,12 +102,12 @@ def _from_csv(path: Path, text: str) -> list[Decision]:
 def _decision(entry: Mapping[str, object], where: str) -> Decision:
     """One entry of either kind of file; a missing partner is None in JSON and a blank in CSV, and row 0 is neither."""
     row = row_number(entry["row"], where)
-    word, image, caption = ("" if entry.get(name) is None else str(entry[name]) for name in COLUMNS[1:])
-    caption_row = whole_number(caption)
-    if caption.strip() and caption_row is None:
+    word, image, caption, own = ("" if entry.get(name) is None else str(entry[name]) for name in COLUMNS[1:])
+    caption_row, image_row = whole_number(caption), whole_number(own)
+    if (caption.strip() and caption_row is None) or (own.strip() and image_row is None):
         raise _no_partner(where)
-    word = word.strip()
-    return Decision(row, OLD_WORDS.get(word, word), plain_cell(image) or None, caption_row, where=where)
+    word, named = word.strip(), plain_cell(image) or None
+    return Decision(row, OLD_WORDS.get(word, word), named, caption_row, image_row=image_row, where=where)
 
 
 def named_partners(decisions: Mapping[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:
@@ -117,7 +119,7 @@ def named_partners(decisions: Mapping[int, Decision], pairs: Pairs) -> tuple[dic
         if one.decision != REMATCH:
             continue
         if one.image in names.places and one.caption_row is None:
-            pictures[row] = names.place(one.image or "", None, one.where)
+            pictures[row] = names.place(one.image or "", one.image_row, one.where)
         elif one.image is None and one.caption_row is not None and one.caption_row < len(pairs):
             captions[row] = one.caption_row
         else:

@@ -20,9 +20,9 @@ import numpy as np
 from matchlight import devices, files
 from matchlight.console import VERSION, say
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.data.fingerprints import data_marks
+from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import start_processes
-from matchlight.indexing import distil, picture_map, versions
+from matchlight.indexing import distil, origins, picture_map, versions
 from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.engines import Place, engine_class
@@ -102,6 +102,7 @@ def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> P
         if first:
             catalogue = catalogue_of(folder / SETS, source, shards, first=(0, 0))
             _copy_model(run, folder / MODEL)
+            origins.write(folder, [{"fingerprint": fingerprint(pairs), "id": 0, "row": 0}])
             complete(folder, root, run, catalogue, shards, options, padding=padding_of(run, source))
         devices.barrier()
     return root

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import IMAGE, TEXT
-from matchlight.indexing import versions
+from matchlight.indexing import origins, versions
 from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, place_of
 from matchlight.indexing.candidate_vectors import Plain, Proposer
 from matchlight.indexing.catalogue import Catalogue
@@ -34,6 +34,7 @@ class OpenIndex:
         """Read a version, in place of the one that was open; without `engines` it is only looked at."""
         self.folder, self.manifest = folder, manifest
         self.info: IndexInfo = files.read_json(folder / "index.json", "an index")
+        self.origins = origins.read(folder)
         self.run = Run.load(folder / MODEL, device=self.device)
         keep_slot_attention(self.run.matcher)
         self.catalogue = Catalogue.load(folder / ITEMS)

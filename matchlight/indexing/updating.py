@@ -12,8 +12,8 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.data.fingerprints import data_marks
-from matchlight.indexing import picture_map, versions
+from matchlight.data.fingerprints import data_marks, fingerprint
+from matchlight.indexing import origins, picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
@@ -44,6 +44,8 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
             new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
         more = catalogue_of(folder / SETS, source, new, first=(info["next"]["id"], info["next"]["row"]))
         shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
+        begin: origins.Begin = {"fingerprint": fingerprint(pairs), "id": info["next"]["id"], "row": info["next"]["row"]}
+        origins.write(folder, [*origins.begins_of(index.origins), begin])
         last: Next = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
         catalogue = index.catalogue.with_more(more)
         if catalogue.alive.sum() >= GROWN * info["sides"][IMAGE]["items"]:
@@ -110,6 +112,7 @@ def remove(index: OpenIndex, ids: list[int]) -> None:
         if not catalogue.alive.any() or not catalogue.alive[catalogue.picture].any():
             raise BadInput("nothing would be left in the index; delete the folder instead")
         folder = versions.draft(index.root, {"remove": ids, "from": index.version})
+        origins.write(folder, origins.begins_of(index.origins))
         if 1 - catalogue.alive.mean() > SPARSE:
             _pack(index, folder, catalogue)
             return

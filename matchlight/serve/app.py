@@ -22,7 +22,7 @@ from matchlight.serve.live_index import LiveIndex
 from matchlight.serve.originals import Originals
 from matchlight.serve.review_queue import Queue
 from matchlight.serve.rules import Limits, Rules
-from matchlight.serve.site import Site
+from matchlight.serve.site import Site, part_of_audit
 from matchlight.serve.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _site(index_path: Path, limits: Limits, options: CreateOptions) -> Site:
     originals = Originals(data, max_pixels=limits.upload_pixels) if data is not None else None
     queue = Queue(audit) if audit is not None else None
     try:
-        live = LiveIndex(index_path, options.get("load") or _load, counters)
+        live = LiveIndex(index_path, partial(_load_for, options.get("load") or _load, queue, originals), counters)
     except BaseException:
         if queue is not None:
             queue.journal.close()
@@ -86,6 +86,20 @@ def _load(path: Path) -> Index:
     from matchlight.indexing import Index
 
     return Index.load(path)
+
+
+def _load_for(load: Callable[[Path], Index], queue: Queue | None, originals: Originals | None, path: Path) -> Index:
+    """An index of the data that was audited and whose pictures are shown; one of other data is refused."""
+    index = load(path)
+    try:
+        if queue is not None:
+            part_of_audit(index, queue)
+        if originals is not None:
+            originals.part_of(index)
+    except BadInput:
+        index.close()
+        raise
+    return index
 
 
 def _lifespan(site: Site, watch: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

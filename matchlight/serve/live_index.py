@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchlight.console import say
+from matchlight.data.cells import spellings
 from matchlight.serve.counters import Counters
 
 if TYPE_CHECKING:
     from matchlight.indexing import Index
     from matchlight.indexing.index import ItemInfo
+    from matchlight.indexing.origins import Origin
     from matchlight.serve.schemas import Map
 
 SWITCH = "CURRENT"
@@ -36,17 +38,33 @@ class LoadedIndex:
     retired: bool = False
     filters: dict[str, dict[str, int]] | None = None  # what it can be filtered by, and how many pictures each leaves
     map: Map | None = None
+    suspects: frozenset[int] | None = None  # pictures of which the audit flagged a pair
 
     @cached_property
-    def ids_by_name(self) -> dict[str, int]:
-        """Picture name -> id."""
-        return {self.index.item(id)["name"]: id for id in self.index.ids.tolist()}
+    def ids_by_name(self) -> dict[str, list[int]]:
+        """Picture name -> the ids of all pictures called so."""
+        found: dict[str, list[int]] = {}
+        for id in self.index.ids.tolist():
+            found.setdefault(self.index.item(id)["name"], []).append(id)
+        return found
 
     @cached_property
     def captions_by_row(self) -> dict[int, tuple[int, str]]:
         """Row -> (picture, caption) of every caption in the index."""
-        items = ((id, captions_of(self.index.item(id))) for id in self.ids_by_name.values())
+        items = ((id, captions_of(self.index.item(id))) for id in self.index.ids.tolist())
         return {row: (id, text) for id, captions in items for row, text in captions}
+
+    def picture_of(self, name: str | None, row: int | None, origin: Origin) -> int | None:
+        """The picture that a row of the data belongs to; None if the index does not have it.
+
+        Names may repeat, so a name counts only where no row is known, or the index does not know its data, and only
+        if one picture alone has it.
+        """
+        found = None if row is None else self.captions_by_row.get(origin.rows.start + row)
+        if found is not None and (origin.known or name in spellings(self.index.item(found[0])["name"])):
+            return found[0] if origin.rows.start + (row or 0) in origin.rows else None
+        named = self.ids_by_name.get(name or "", ())
+        return named[0] if len(named) == 1 and (row is None or not origin.known) else None
 
 
 def captions_of(item: ItemInfo) -> list[tuple[int, str]]:

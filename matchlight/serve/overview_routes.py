@@ -114,7 +114,7 @@ def filters(site: Site, loaded: LoadedIndex) -> dict[str, dict[str, int]]:
             item = loaded.index.item(id)
             splits[item["split"]] += 1
             labels.update(item["labels"])
-            suspects["yes" if site.has_suspect_pair(item["name"]) else "no"] += 1
+            suspects["yes" if site.has_suspect_pair(loaded, id) else "no"] += 1
         counted = {"split": dict(splits.most_common()), "label": dict(labels.most_common(200))}
         counted |= {"suspect": dict(suspects)} if site.queue is not None else {}
         loaded.filters = {name: values for name, values in counted.items() if set(values) - {""}}
@@ -147,7 +147,7 @@ def _colours(site: Site, loaded: LoadedIndex) -> dict[str, schemas.Colouring]:
         "split": [one["split"] for one in items],
     }
     if site.queue is not None:
-        ways["suspect"] = ["suspect" if site.has_suspect_pair(one["name"]) else "not suspect" for one in items]
+        ways["suspect"] = ["suspect" if site.has_suspect_pair(loaded, one["id"]) else "not suspect" for one in items]
     return {way: _coded(values) for way, values in ways.items() if len(set(values)) > 1}
 
 

@@ -141,9 +141,17 @@ class Journal:
             done += self._file.write(line[done:]) or 0
         os.fsync(self._file.fileno())
 
-    def decide(self, row: int, decision: str, *, image: str | None = None, caption_row: int | None = None) -> None:
+    def decide(
+        self,
+        row: int,
+        decision: str,
+        *,
+        image: str | None = None,
+        caption_row: int | None = None,
+        image_row: int | None = None,
+    ) -> None:
         """Save a decision, then let it hold."""
-        made = Decision(row, decision, image, caption_row, _now())
+        made = Decision(row, decision, image, caption_row, _now(), image_row)
         with self._lock:
             self._append({"row": row, **made.as_json()})
             self.state.decide(made)
@@ -170,9 +178,8 @@ class Journal:
 def _decision(entry: dict[str, Any]) -> Decision:
     if entry["decision"] not in DECISIONS:
         raise ValueError(entry["decision"])
-    row = entry.get("caption_row")
-    partner = entry.get("image"), None if row is None else int(row)
-    return Decision(int(entry["row"]), entry["decision"], *partner, str(entry.get("at")))
+    caption, own = (None if entry.get(name) is None else int(entry[name]) for name in ("caption_row", "image_row"))
+    return Decision(int(entry["row"]), entry["decision"], entry.get("image"), caption, str(entry.get("at")), own)
 
 
 def _now() -> str:

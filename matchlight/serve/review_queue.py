@@ -24,8 +24,8 @@ class Queue:
         findings = sorted(read_findings(self.folder / TABLE), key=lambda one: (one.score, one.row))
         self.findings = {one.row: one for one in findings}
         self.scores = np.array([one.score for one in findings])
-        self.suspects = {one.image for one in findings if one.suspect}
-        self.journal = Journal(self.folder, audited_fingerprint(self.summary))
+        self.fingerprint = audited_fingerprint(self.summary)
+        self.journal = Journal(self.folder, self.fingerprint)
 
     @property
     def threshold(self) -> float:

@@ -10,11 +10,12 @@ from starlette.exceptions import HTTPException
 
 from matchlight.auditing.decisions import REMATCH
 from matchlight.data.findings import Finding
+from matchlight.indexing.origins import Origin
 from matchlight.serve import schemas
 from matchlight.serve.live_index import LoadedIndex, captions_of
 from matchlight.serve.review_queue import Queue
 from matchlight.serve.search_routes import PROBLEMS
-from matchlight.serve.site import FLAT, Site, size
+from matchlight.serve.site import FLAT, Site, part_of_audit, size
 
 T = TypeVar("T")
 FEW = 3  # suggestions of each kind
@@ -47,8 +48,9 @@ def router(site: Site) -> APIRouter:
     @routes.get("/api/review/{row}", response_model=schemas.Suggestions)
     async def suggest(row: Row) -> schemas.Suggestions:
         """Captions and pictures of the collection that may fit better."""
-        finding = _finding(_queue(site), row)
-        return await site.ask(lambda loaded: _suggested(loaded, finding))
+        queue = _queue(site)
+        finding = _finding(queue, row)
+        return await site.ask(lambda loaded: _suggested(loaded, finding, part_of_audit(loaded.index, queue)))
 
     _decisions(routes, site)
     return routes
@@ -74,8 +76,7 @@ def _decisions(routes: APIRouter, site: Site) -> None:
                 raise HTTPException(404, f"nothing was decided about row {row}")
             return _decided(queue, row)
         await site.ask(lambda loaded: _check_partner(loaded, queue, finding, choice))
-        image, caption_row = choice.image, choice.caption_row
-        await _saved(site, lambda: queue.journal.decide(row, choice.decision, image=image, caption_row=caption_row))
+        await _saved(site, lambda: queue.journal.decide(row, **choice.model_dump()))
         return _decided(queue, row)
 
 
@@ -120,7 +121,8 @@ def _page(
 
 
 def _pair(loaded: LoadedIndex, queue: Queue, one: Finding) -> schemas.Pair:
-    id = loaded.ids_by_name.get(one.image)
+    origin = part_of_audit(loaded.index, queue)
+    id = loaded.picture_of(one.image, one.row, origin)
     width, height = FLAT if id is None else size(loaded.index, id)
     return schemas.Pair(
         row=one.row,
@@ -134,7 +136,7 @@ def _pair(loaded: LoadedIndex, queue: Queue, one: Finding) -> schemas.Pair:
         width=width,
         height=height,
         better_image=one.better_image,
-        better_id=loaded.ids_by_name.get(one.better_image or ""),
+        better_id=loaded.picture_of(one.better_image, one.better_image_row, origin),
         better_caption=one.better_caption,
         better_caption_row=one.better_caption_row,
         decision=_decision(queue, one.row),
@@ -146,32 +148,52 @@ def _decision(queue: Queue, row: int) -> dict[str, str | int] | None:
     return decision.as_json() if decision else None
 
 
-def _suggested(loaded: LoadedIndex, finding: Finding) -> schemas.Suggestions:
-    """What the audit proposed, then what the index finds; never the pair's own partner."""
-    known, texts = loaded.ids_by_name, loaded.captions_by_row
-    id, better = known.get(finding.image), known.get(finding.better_image or "")
-    images = [] if better is None else [_image(loaded, better)]
-    if finding.caption.strip():
-        hits = loaded.index.search(finding.caption, top=FEW + 2, find="image").hits
-        images += [_image(loaded, hit.id, hit.score) for hit in hits]
-    captions, row = [], finding.better_caption_row
-    if row is not None and row in texts:
-        captions.append(_caption(loaded, *texts[row], row))
-    if id is not None:
-        hits = loaded.index.captions(id, top=FEW + 12)
-        captions += [_caption(loaded, hit.id, hit.caption, hit.row, hit.score) for hit in hits]
-    others = [] if id is None else _others(loaded, id, finding)
+def _suggested(loaded: LoadedIndex, finding: Finding, origin: Origin) -> schemas.Suggestions:
+    """What the audit proposed, then what the index finds in the audited data; never the pair's own partner."""
+    id = loaded.picture_of(finding.image, finding.row, origin)
+    others = [] if id is None else _others(loaded, id, origin.rows.start + finding.row)
+    images = [one for one in _images(loaded, finding, origin) if one.id != id]
+    texts = _captions(loaded, finding, origin, id)
     return schemas.Suggestions(
         row=finding.row,
-        images=_first_distinct(images, lambda one: one.image, {finding.image}),
-        captions=_first_distinct(captions, lambda one: one.caption, {finding.caption, *others}),
+        images=[_of_data(one, origin) for one in _first_distinct(images, lambda one: str(one.id), set())],
+        captions=[
+            _of_data(one, origin) for one in _first_distinct(texts, lambda one: one.caption, {finding.caption, *others})
+        ],
         others=others,
     )
 
 
-def _others(loaded: LoadedIndex, id: int, finding: Finding) -> list[str]:
+def _images(loaded: LoadedIndex, finding: Finding, origin: Origin) -> list[schemas.Suggestion]:
+    better = loaded.picture_of(finding.better_image, finding.better_image_row, origin)
+    images = [] if better is None else [_image(loaded, better)]
+    if finding.caption.strip():
+        hits = loaded.index.search(finding.caption, top=FEW + 2, find="image").hits
+        images += [_image(loaded, hit.id, hit.score) for hit in hits if hit.id in origin.ids]
+    return images
+
+
+def _captions(loaded: LoadedIndex, finding: Finding, origin: Origin, id: int | None) -> list[schemas.Suggestion]:
+    texts, captions = loaded.captions_by_row, []
+    row = -1 if finding.better_caption_row is None else origin.rows.start + finding.better_caption_row
+    if row in texts:
+        captions.append(_caption(loaded, *texts[row], row))
+    if id is not None:
+        hits = loaded.index.captions(id, top=FEW + 12)
+        captions += [
+            _caption(loaded, hit.id, hit.caption, hit.row, hit.score) for hit in hits if hit.row in origin.rows
+        ]
+    return captions
+
+
+def _of_data(one: schemas.Suggestion, origin: Origin) -> schemas.Suggestion:
+    """With its row in the audited data instead of the index, as decisions name it."""
+    return one.model_copy(update={"row": one.row - origin.rows.start if one.row >= 0 else one.row})
+
+
+def _others(loaded: LoadedIndex, id: int, own: int) -> list[str]:
     """The picture's other captions: often they settle it."""
-    return [text for row, text in captions_of(loaded.index.item(id)) if row != finding.row]
+    return [text for row, text in captions_of(loaded.index.item(id)) if row != own]
 
 
 def _image(loaded: LoadedIndex, id: int, score: float | None = None) -> schemas.Suggestion:
@@ -206,16 +228,31 @@ def _check_partner(loaded: LoadedIndex, queue: Queue, finding: Finding, choice: 
     """Refuse a re-match without a partner that is there, and a partner without a re-match."""
     image, row = choice.image, choice.caption_row
     if choice.decision != REMATCH:
-        if image is not None or row is not None:
+        if (image, row, choice.image_row) != (None, None, None):
             raise HTTPException(422, f"{choice.decision} takes no image and no caption_row; rematch does")
         return
-    if (image is None) == (row is None):
+    if (image is None) == (row is None) or (image is None and choice.image_row is not None):
         raise HTTPException(422, "rematch names an image (for the caption) or a caption_row (for the picture)")
-    if image is not None and image not in loaded.ids_by_name:
-        raise HTTPException(422, "rematch: no such image in the index")
-    if row is not None and row not in loaded.captions_by_row and row not in queue.findings:
+    origin = part_of_audit(loaded.index, queue)
+    if image is not None:
+        _check_image(loaded, finding, choice, origin)
+    if row is not None and origin.rows.start + row not in loaded.captions_by_row and row not in queue.findings:
         raise HTTPException(422, "rematch: no such caption_row in the index")
-    if image == finding.image or row == finding.row:
+    if row == finding.row:
+        raise HTTPException(422, "rematch: that is the pair as it is; keep says so")
+
+
+def _check_image(loaded: LoadedIndex, finding: Finding, choice: schemas.Choice, origin: Origin) -> None:
+    """Refuse a picture that is not there, that its name alone does not tell, or that the caption has already."""
+    named = loaded.ids_by_name.get(choice.image or "", [])
+    if not named:
+        raise HTTPException(422, "rematch: no such image in the index")
+    if len(named) > 1 and choice.image_row is None:
+        raise HTTPException(422, f"rematch: {len(named)} images are called so; image_row, a row of it, says which")
+    chosen = loaded.picture_of(choice.image, choice.image_row, origin)
+    if chosen not in named:
+        raise HTTPException(422, "rematch: image_row is no row of that image")
+    if chosen == loaded.picture_of(finding.image, finding.row, origin):
         raise HTTPException(422, "rematch: that is the pair as it is; keep says so")
 
 

@@ -188,6 +188,7 @@ class Choice(BaseModel):
     decision: Literal["keep", "drop", "rematch", "undo"]
     image: str | None = Field(None, max_length=4096, description="re-match: the picture the caption goes to")
     caption_row: int | None = Field(None, ge=0, le=MOST_ROW, description="re-match: the row whose caption is taken")
+    image_row: int | None = Field(None, ge=0, le=MOST_ROW, description="a row of that picture: names may repeat")
 
 
 class Decided(BaseModel):

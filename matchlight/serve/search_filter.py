@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
 from matchlight.serve.live_index import LoadedIndex
-from matchlight.serve.site import Site
+from matchlight.serve.site import Site, suspect_pictures
 
 YES = {"yes": True, "no": False}
 FILTERS = ("split", "label", "suspect")
@@ -61,8 +61,7 @@ class SearchFilter:
 def _suspect_pictures(site: Site, loaded: LoadedIndex) -> np.ndarray:
     if site.queue is None:
         raise HTTPException(422, "suspect needs an audit; start the server with --audit DIR")
-    known = loaded.ids_by_name
-    return np.array([known[name] for name in site.queue.suspects if name in known], dtype=np.int64)
+    return np.array(sorted(suspect_pictures(loaded, site.queue)), dtype=np.int64)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -144,8 +144,7 @@ def _around(routes: APIRouter, site: Site) -> None:
         def look(loaded: LoadedIndex) -> bytes:
             picture = item(loaded.index, id)
             if size == "full" and site.originals is not None:
-                width, height = picture["size"]
-                original = site.originals.jpeg(picture["name"], (width, height))
+                original = site.originals.jpeg(picture, site.originals.part_of(loaded.index))
                 if original is not None:
                     return original
             try:
@@ -186,7 +185,7 @@ def _item(site: Site, loaded: LoadedIndex, id: int) -> schemas.Item:
         split=picture["split"],
         width=width,
         height=height,
-        suspect=site.has_suspect_pair(picture["name"]),
+        suspect=site.has_suspect_pair(loaded, id),
         version=loaded.number,
     )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 
+from matchlight.core import BadInput
+from matchlight.indexing.origins import Origin, origin_of
 from matchlight.serve import schemas
 from matchlight.serve.counters import Counters
 from matchlight.serve.live_index import LiveIndex, LoadedIndex
@@ -47,12 +49,31 @@ class Site:
     def hit(self, loaded: LoadedIndex, hit: Hit) -> schemas.Hit:
         """A result with the size of its picture, so that the page can keep its place free."""
         width, height = size(loaded.index, hit.id)
-        suspect = self.has_suspect_pair(hit.image)
+        suspect = self.has_suspect_pair(loaded, hit.id)
         return schemas.Hit(**vars(hit), width=width, height=height, suspect=suspect)
 
-    def has_suspect_pair(self, image: str) -> bool | None:
+    def has_suspect_pair(self, loaded: LoadedIndex, id: int) -> bool | None:
         """Whether the audit flagged a pair of this picture; None without an audit."""
-        return None if self.queue is None else image in self.queue.suspects
+        return None if self.queue is None else id in suspect_pictures(loaded, self.queue)
+
+
+def suspect_pictures(loaded: LoadedIndex, queue: Queue) -> frozenset[int]:
+    """The pictures of which the audit flagged a pair; computed once an index."""
+    if loaded.suspects is None:
+        origin = part_of_audit(loaded.index, queue)
+        flagged = (one for one in queue.findings.values() if one.suspect)
+        found = (loaded.picture_of(one.image, one.row, origin) for one in flagged)
+        loaded.suspects = frozenset(id for id in found if id is not None)
+    return loaded.suspects
+
+
+def part_of_audit(index: Index, queue: Queue) -> Origin:
+    """The audited data's part of the index; one of other data is refused."""
+    origin = origin_of(queue.fingerprint, index.origins)
+    if origin is None:
+        problem = f"an audit of other data than {index.root} was built from"
+        raise BadInput(f"{queue.folder}: {problem}; index the data that was audited: matchlight index RUN --data PATH")
+    return origin
 
 
 def item(index: Index, id: int) -> ItemInfo:

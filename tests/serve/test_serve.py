@@ -115,6 +115,8 @@ def test_a_picture_in_full_comes_from_the_data_and_nowhere_else(collection, tmp_
 
 
 def test_a_large_picture_is_sent_smaller_and_without_its_metadata(tmp_path):
+    from matchlight.indexing.index import ItemInfo
+    from matchlight.indexing.origins import UNKNOWN
     from matchlight.serve.originals import LONGEST, Originals
 
     (tmp_path / "images").mkdir()
@@ -124,12 +126,13 @@ def test_a_large_picture_is_sent_smaller_and_without_its_metadata(tmp_path):
     line = {"image": "a.jpg", "captions": ["x"], "split": "train"}
     (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
     originals = Originals(tmp_path, max_pixels=1_000_000)
-    blob = originals.jpeg("a.jpg", (3200, 100))
+    item: ItemInfo = {"id": 0, "name": "a.jpg", "captions": [], "labels": [], "split": "train", "size": [3200, 100]}
+    blob = originals.jpeg(item, UNKNOWN)
     assert blob is not None and b"where I live" not in blob
     assert Image.open(io.BytesIO(blob)).size == (LONGEST, 50)
-    assert originals.jpeg("a.jpg", (3200, 100)) is blob  # kept
-    assert originals.jpeg("b.jpg", (1, 1)) is None
-    assert Originals(tmp_path, max_pixels=1000).jpeg("a.jpg", (3200, 100)) is None
+    assert originals.jpeg(item, UNKNOWN) is blob  # kept
+    assert originals.jpeg({**item, "name": "b.jpg"}, UNKNOWN) is None
+    assert Originals(tmp_path, max_pixels=1000).jpeg(item, UNKNOWN) is None
 
 
 def test_an_explanation_weighs_every_region_for_every_word(client):

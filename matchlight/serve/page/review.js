@@ -141,10 +141,10 @@ function told(box, others) {
 }
 
 const choice = offered => (offered.kind === 'caption' ? {decision: 'rematch', caption_row: offered.row}
-  : {decision: 'rematch', image: offered.image});
+  : {decision: 'rematch', image: offered.image, ...(offered.row < 0 ? {} : {image_row: offered.row})});
 
 const same = (decision, made) => decision && decision.decision === 'rematch' &&
-  (decision.image ?? null) === (made.image ?? null) && (decision.caption_row ?? null) === (made.caption_row ?? null);
+  ['image', 'image_row'].every(name => (decision[name] ?? null) === (made[name] ?? null)) && (decision.caption_row ?? null) === (made.caption_row ?? null);
 
 function offer(box, pair, found) {
   box.replaceChildren(...found.map((one, k) => {
