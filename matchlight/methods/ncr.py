@@ -113,7 +113,7 @@ def _hardest(cost: Tensor, ok: Tensor) -> Tensor:
 
 
 class CoTeaching(Strategy):
-    """Warm-up, then in every epoch: divide, and train each network on its peer's division with rectified labels."""
+    """Warm-up, then in every epoch: divide, and train each network on its peer's division with rectified trust."""
 
     networks: tuple[str, ...] = ("A", "B")
 
@@ -184,7 +184,7 @@ class CoTeaching(Strategy):
     # ---- co-rectify ----
 
     def before_step(self, run: TrainingRun, phase: Phase, batch: Batch) -> Batch:
-        """Labels of the batch that is about to be trained on."""
+        """Trust weights of the pairs that are about to be trained on."""
         if phase.name == "warm-up":
             return batch
         own, peer = phase.network, self.peer(phase.network)
@@ -226,7 +226,7 @@ class CoTeaching(Strategy):
             write_npz(run.folder / "division.npz", named)
 
     def state_dict(self) -> State:
-        """The division and the labels."""
+        """The division and the trust weights."""
         return {"divided": self.divided, "losses": self.losses, "clean": self.clean, "labels": self.trust}
 
     def load_state_dict(self, state: State) -> None:
