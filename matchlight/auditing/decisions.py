@@ -90,7 +90,8 @@ def _from_json(path: Path, text: str) -> list[Decision]:
 
 def _from_csv(path: Path, text: str) -> list[Decision]:
     first = text.partition("\n")[0]  # many spreadsheets write semicolons
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
+    separator = ";" if ";" in first and "," not in first else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         if not {"row", "decision"} <= set(reader.fieldnames or ()):
             raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")

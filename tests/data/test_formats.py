@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import pickle
+import re
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from scipy.io import savemat
 from scipy.sparse import csr_matrix, save_npz
 
 from matchlight.cli import main
+from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.formats.export import FileNames
 from matchlight.data.formats.scan_writer import _line
@@ -356,6 +358,45 @@ def test_a_csv_may_hold_a_row_a_picture_and_other_separators(tmp_path: Path) -> 
     assert pairs.labels is not None and pairs.labels.names == ["dog"]
     (tmp_path / "captions.csv").write_text("image_name| comment_number| comment\na.png| 0| A dog .\n")
     assert [caption.strip() for caption in formats.read(tmp_path).captions] == ["A dog ."]
+
+
+def table(folder: Path, text: str) -> Pairs:
+    folder.mkdir()
+    (folder / "captions.csv").write_text(text)
+    return formats.read(folder)
+
+
+def found(pairs: Pairs, kind: str) -> tuple[int, list[str]]:
+    """How often a problem was found, and the lines named."""
+    (one,) = [one for one in pairs.problems if one.kind == kind]
+    return one.count, [re.findall(r"line (\d+)", example)[0] for example in one.examples]
+
+
+def test_a_stray_quote_in_a_csv_loses_no_row_and_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{i}.png,picture {i},train" for i in range(12)]
+    lines[2] = '2.png,"a dog,train'
+    lines[9] = '9.png,"a ""small"" cat, asleep",train'
+    pairs = table(tmp_path / "one", "image,caption,split\n" + "\n".join(lines))
+    assert len(pairs) == 12 and pairs.captions[2] == '"a dog' and pairs.captions[9] == 'a "small" cat, asleep'
+    assert found(pairs, "stray quote") == (1, ["4"]) and "line 4: 2.png" in capsys.readouterr().err
+    lines[9] = '9.png,"so" it said,train'
+    pairs = table(tmp_path / "two", "image,caption,split\n" + "\n".join(lines))
+    assert len(pairs) == 12 and pairs.captions[9] == '"so" it said'
+    assert found(pairs, "stray quote") == (2, ["4", "11"])
+
+
+def test_rows_that_two_stray_quotes_enclose_are_counted(tmp_path: Path) -> None:
+    pairs = table(tmp_path / "set", 'image,caption\na.png,"one\nb.png,two\nc.png,three"\nd.png,"four\nlines"\n')
+    assert found(pairs, "rows inside a quote") == (2, ["3", "4"]) and pairs.captions[-1] == "four\nlines"
+
+
+def test_commas_without_quotes_stay_in_the_caption_and_are_counted(tmp_path: Path) -> None:
+    text = "image,caption,split\na.png,a dog, a cat,and a bird,test\nb.png,plain,test,,\n"
+    pairs = table(tmp_path / "one", text)
+    assert list(pairs.captions) == ["a dog, a cat,and a bird", "plain"] and pairs.splits.tolist() == ["test"] * 2
+    assert found(pairs, "unquoted separator") == (1, ["2"])
+    with pytest.raises(BadInput, match="line 2: 4 cells below 3 columns; put"):
+        table(tmp_path / "two", "image,caption_0,caption_1\na.png,one, two,three\n")
 
 
 def test_captions_txt_with_a_header_is_a_table(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     safety.py          paths that stay inside the data's folder, arrays that are plain numbers
     tar.py             where each file lies inside a tar
     jsonl.py  csv_tables.py  parquet.py  webdataset.py  karpathy.py     formats of pictures and captions
+    csv_lines.py       rows of a CSV with their lines: stray quotes and commas without quotes are read, and counted
     scan_folder.py  scan_writer.py  roi.py  labelled.py  pairs_npz.py   formats of arrays
     array_files.py     named arrays out of .mat, .h5 and .npz;  array_values.py: labels, boxes and texts in them
     boxes.py           what is where in a picture;  relevance_file.py: which captions fit which pictures

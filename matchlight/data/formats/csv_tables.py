@@ -12,11 +12,15 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 from matchlight.core import BadInput
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
+from matchlight.data.formats.csv_lines import LONGEST_CELL, CsvRows
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
@@ -27,7 +31,6 @@ ONE = ("caption", "text", "comment")
 MANY = ("captions", "raw")
 SEVERAL = re.compile(r"(caption|text|comment)_?\d+")
 SEPARATORS = (",", "\t", ";", "|")
-LONGEST_CELL = 1 << 24
 
 
 class Csv(Format):
@@ -49,16 +52,18 @@ class Csv(Format):
                 raise BadInput(f"{path}: no CSV with the columns image and caption")
             path = found
         table = Annotations(path)
-        for number, columns, cells in _rows(path):
-            table.add(
-                _cell(cells, columns.image),
-                _captions(cells, columns, f"{path} line {number}"),
-                split=_cell(cells, columns.split) or None,
-                labels=_labels(_cell(cells, columns.labels), f"{path} line {number}"),
-                caption_labels=_json(_cell(cells, columns.caption_labels) or "null", f"{path} line {number}"),
-                where=number,
-            )
-        return with_pictures_beside(table, self.name, path.parent, options)
+        with _opened(path) as (columns, rows, file):
+            for number, cells in rows.read(file):
+                table.add(
+                    _cell(cells, columns.image),
+                    _captions(cells, columns, f"{path} line {number}"),
+                    split=_cell(cells, columns.split) or None,
+                    labels=_labels(_cell(cells, columns.labels), f"{path} line {number}"),
+                    caption_labels=_json(_cell(cells, columns.caption_labels) or "null", f"{path} line {number}"),
+                    where=number,
+                )
+        pairs = with_pictures_beside(table, self.name, path.parent, options)
+        return replace(pairs, problems=pairs.problems + rows.problems())
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """captions.csv, one row a caption, and images/ beside it."""
@@ -131,17 +136,18 @@ def find(folder: Path) -> Path | None:
     return known[0] if known else None
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Columns, list[str]]]:
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Columns, CsvRows, TextIO]]:
+    """The columns of a table, its reader, and the file behind the header."""
     limit = csv.field_size_limit(LONGEST_CELL)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            separator = known_header(first.rstrip("\r\n")) or ","
-            columns = Columns(next(csv.reader([first.rstrip("\r\n")], delimiter=separator), []), f"{path} line 1")
-            reader = csv.reader(file, delimiter=separator)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num + 1, columns, cells
+            first = file.readline().rstrip("\r\n")
+            separator = known_header(first) or ","
+            header = next(csv.reader([first], delimiter=separator), [])
+            columns = Columns(header, f"{path} line 1")
+            caption = columns.many if columns.many is not None else columns.one
+            yield columns, CsvRows(path, separator, len(header), columns.image or 0, caption), file
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not a readable UTF-8 table ({str(error)[:80]})") from error
     finally:
