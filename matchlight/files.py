@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from matchlight.console import VERSION
 from matchlight.core import BadInput
 
 LOCK = ".lock"  # in a folder that a process holds
@@ -176,8 +177,22 @@ def read_json(path: Path, what: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file ({what})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except RecursionError:
+        raise BadInput(f"{path}: not valid JSON ({what}): nested too deeply") from None
+    except ValueError as problem:  # broken JSON, broken UTF-8, a number of thousands of digits
         raise BadInput(f"{path}: not valid JSON ({what}): {problem}") from None
+
+
+def check_version(made: object, place: Path) -> None:
+    """Refuse what a later Matchlight wrote: it may mean something else by the same names."""
+    if isinstance(made, str) and _numbers(made) > _numbers(VERSION):
+        raise BadInput(f"{place}: made by Matchlight {made[:20]}, and this is {VERSION}; upgrade to open it")
+
+
+def _numbers(version: str) -> list[int]:
+    """1.10.0 -> [1, 10, 0]; a word after them, as of a release candidate, does not count."""
+    found = re.match(r"\d{1,9}(\.\d{1,9})*", version)
+    return [int(number) for number in found[0].split(".")] if found else []
 
 
 def is_array_file(path: Path) -> bool:

@@ -34,6 +34,7 @@ class OpenIndex:
         """Read a version, in place of the one that was open; without `engines` it is only looked at."""
         self.folder, self.manifest = folder, manifest
         self.info: IndexInfo = files.read_json(folder / "index.json", "an index")
+        files.check_version(self.info.get("version"), self.root)
         self.origins = origins.read(folder)
         self.run = Run.load(folder / MODEL, device=self.device)
         keep_slot_attention(self.run.matcher)

@@ -84,7 +84,7 @@ def current(root: Path, *, verify: bool = True) -> tuple[Path, Manifest]:
         made, listed = int(manifest["format"]), dict(manifest["files"])
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file, and {root}/{CURRENT} names it; {AGAIN}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadInput(f"{path}: damaged; {AGAIN}") from None
     if made > FORMAT:
         raise BadInput(
@@ -176,7 +176,7 @@ def draft(root: Path, plan: Mapping[str, object]) -> Path:
 def _plan(path: Path) -> Json:
     try:
         plan: Json = json.loads((path / PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return plan
 

@@ -113,7 +113,7 @@ def _score_file(path: str | Path) -> np.ndarray:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; --from-scores reads a .npy matrix of (pictures, captions)") from None
-    except (ValueError, EOFError, OSError):  # NumPy's own words advise to unpickle
+    except (ValueError, TypeError, OverflowError, EOFError, OSError):  # NumPy's own words advise to unpickle
         raise BadInput(f"{path}: not a readable .npy matrix of (pictures, captions)") from None
     if not isinstance(matrix, np.ndarray):
         raise BadInput(f"{path}: an archive of arrays; --from-scores reads one .npy matrix of (pictures, captions)")

@@ -89,7 +89,7 @@ def _named(paths: Sequence[Path], titles: Sequence[str] | None = None) -> list[t
 def _read(path: Path, shape: tuple[int, int]) -> np.ndarray:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, TypeError, OverflowError, EOFError):
         raise BadInput(f"{path}: not a readable .npy matrix; `matchlight evaluate --scores` writes one") from None
     if not isinstance(matrix, np.ndarray) or matrix.shape != shape or matrix.dtype.kind not in "fiu":
         raise BadInput(f"{path}: scores of {shape[0]} pictures x {shape[1]} captions, the test split, are needed")

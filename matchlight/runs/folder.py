@@ -89,11 +89,12 @@ class Run:
         folder = Path(folder)
         if not (folder / "recipe.json").is_file():
             raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
-        info = files.read_json(folder / "recipe.json", "a run's recipe")
+        info = _read_recipe(folder)
         try:
+            View.from_json(info["view"])  # how it reads data: a recipe without it is told now, not at the first data
             matcher = _rebuild(folder, info).to(pick_device(device)).eval()
             reads_words = info["sizes"]["vocabulary"] > 0
-        except (KeyError, TypeError) as problem:
+        except (KeyError, TypeError, AttributeError) as problem:
             raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it ({problem})") from None
         words = folder / "vocab.json"
         if reads_words and not words.exists():  # with other words the model would read nonsense
@@ -111,6 +112,14 @@ class Run:
         if wanted != given:
             raise BadInput(f"{pairs.root}: pictures have {given} features each, {self.folder} was trained on {wanted}")
         return ready
+
+
+def _read_recipe(folder: Path) -> Info:
+    info = files.read_json(folder / "recipe.json", "a run's recipe")
+    if not isinstance(info, dict):
+        raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; it should be an object")
+    files.check_version(info.get("version"), folder)
+    return info
 
 
 def _rebuild(folder: Path, info: Info) -> Matcher:

@@ -113,5 +113,5 @@ def load_tree(path: Path) -> State:
             shape = json.loads((file.metadata() or {})["tree"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
         return _unpack(shape, tensors)
-    except (SafetensorError, KeyError, json.JSONDecodeError) as problem:
+    except (SafetensorError, KeyError, ValueError, RecursionError) as problem:
         raise BadInput(f"{path}: not a readable checkpoint: {problem}") from None

@@ -252,5 +252,9 @@ def _entries(
 
 
 def _captions(record: dict[str, object], columns: Columns, header: list[str]) -> object:
+    """The captions of a row; a null is an empty caption, skipped and counted."""
     place = columns.many if columns.many is not None else columns.one
-    return record[header[place]] if place is not None else [record[header[i]] for i in columns.several]
+    if place is None:
+        return [record[header[i]] for i in columns.several]
+    said = record[header[place]]
+    return [None] if said is None else said

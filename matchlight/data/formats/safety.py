@@ -86,6 +86,8 @@ def load_npy(path: Path, *, kinds: str = "fiub") -> np.ndarray:
         raise BadInput(
             f"{path}: holds {dtype} values; a .npy of plain numbers is needed (pickled arrays are never read)"
         )
+    if not shape or any(type(length) is not int or length < 0 for length in shape):  # True would pass for 1
+        raise BadInput(f"{path}: its header says shape {shape}; an array with a row a picture is needed, (n, dim) say")
     count = 1
     for length in shape:
         count *= length

@@ -91,7 +91,7 @@ def _load(path: Path) -> np.ndarray:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header that lies costs no memory
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a .npy or .json file") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, TypeError, OverflowError, EOFError) as error:
         raise BadInput(f"{path}: no index file; it needs a .npy of whole numbers or MRL's .json") from error
     if not isinstance(loaded, np.ndarray):
         raise BadInput(f"{path}: holds several arrays; it needs a .npy with one")

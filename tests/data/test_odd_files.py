@@ -1,0 +1,113 @@
+"""Files that are odd rather than broken: shapes nobody means, recipes that lack a part, versions still to come."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import matchlight as ml
+from matchlight import files
+from matchlight.console import VERSION
+from matchlight.core import BadInput
+from matchlight.data import formats
+from matchlight.data.formats.safety import load_npy
+from matchlight.measuring.referee import evaluate_file
+from matchlight.runs.folder import Run
+from tests.tiny import tiny_pairs
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def with_shape(path: Path, shape: str, values: int = 120) -> Path:
+    """A .npy file whose header says any shape."""
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + bytes(4 * values))
+    return path
+
+
+@pytest.mark.parametrize(("shape", "values"), [("()", 1), ("(-2, -3)", 6), ("(-6,)", 6), ("(True, 4)", 4)])
+def test_an_array_of_a_shape_that_nobody_means_is_one_clear_line(tmp_path: Path, shape: str, values: int) -> None:
+    path = with_shape(tmp_path / "train_ims.npy", shape, values)
+    with pytest.raises(BadInput, match="train_ims.npy: .*shape"):
+        load_npy(path)
+    (tmp_path / "train_caps.txt").write_text("a\n" * 5)
+    with pytest.raises(BadInput, match="train_ims.npy"):
+        formats.read(tmp_path)
+    with pytest.raises(BadInput, match="train_ims.npy"):
+        evaluate_file(path, tiny_pairs())
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"a": ' * 100_000, "9" * 5000, "{"])
+def test_json_that_is_nested_deeply_or_broken_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(BadInput, match="recipe.json: not valid JSON"):
+        files.read_json(tmp_path / "recipe.json", "a test")
+    with pytest.raises(BadInput, match="recipe.json"):
+        Run.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return ml.train("vse++", tiny_pairs(), out, device="cpu", epochs=1, preset="small", dim=8, word_dim=8)
+
+
+def changed(path: Path, **more: object) -> None:
+    """A JSON file with some values changed; None takes one out."""
+    value = {**json.loads(path.read_text()), **more}
+    gone = {name for name, one in more.items() if one is None}
+    path.write_text(json.dumps({name: one for name, one in value.items() if name not in gone}))
+
+
+@pytest.fixture
+def copied(run: Run, tmp_path: Path) -> Path:
+
+    return Path(shutil.copytree(run.folder, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("view", [None, {}, [], "grid"])
+def test_a_recipe_without_a_view_is_refused_when_the_run_is_opened(copied: Path, view: object) -> None:
+    changed(copied / "recipe.json", view=view)
+    with pytest.raises(BadInput, match="recipe.json: not a recipe as `matchlight train` writes it"):
+        Run.load(copied)
+
+
+@pytest.mark.parametrize("later", ["99.0.0", "0.10.0", "0.1.1", f"{VERSION}.1"])
+def test_a_run_of_a_later_version_is_refused_and_both_versions_are_named(copied: Path, later: str) -> None:
+    changed(copied / "recipe.json", version=later)
+    with pytest.raises(BadInput, match=f"made by Matchlight {later}, and this is {VERSION}; upgrade"):
+        Run.load(copied)
+
+
+@pytest.mark.parametrize("earlier", [None, "0.0.9", VERSION, f"{VERSION}rc1", "unknown"])
+def test_a_run_of_this_or_an_earlier_version_opens(copied: Path, earlier: str | None) -> None:
+    changed(copied / "recipe.json", version=earlier)
+    assert Run.load(copied).method == "vse++"
+
+
+def test_an_index_of_a_later_version_is_refused_and_both_versions_are_named(run: Run, tmp_path: Path) -> None:
+    from matchlight.indexing import versions
+
+    ml.Index.build(run, tiny_pairs(), tmp_path / "index").close()
+    folder, _ = versions.named(tmp_path / "index")
+    changed(folder / "index.json", version="7.1.0")
+    partial = folder.rename(folder.with_name(f"{folder.name}.partial"))
+    versions.finish(partial, tmp_path / "index")  # the checksums of a version that was written so
+    with pytest.raises(BadInput, match=f"index: made by Matchlight 7.1.0, and this is {VERSION}; upgrade"):
+        ml.Index.load(tmp_path / "index")
+
+
+@pytest.mark.parametrize(("column", "texts"), [("caption", ["a", None, "c"]), ("captions", [["a"], None, ["c", None]])])
+def test_a_null_caption_in_parquet_is_skipped_and_counted(tmp_path: Path, column: str, texts: list[object]) -> None:
+    names = [f"{i}.png" for i in range(3)]
+    pq.write_table(pa.table({"image": names, column: texts, "split": ["test"] * 3}), tmp_path / "a.parquet")
+    pairs = formats.read(tmp_path)
+    assert list(pairs.captions) == ["a", "c"] and list(pairs.names) == ["0.png", "2.png"]
+    empty = {one.kind: one for one in pairs.problems}["empty"]
+    assert empty.count == np.sum([1, column == "captions"]) and "row 1: 1.png" in empty.examples[0]
