@@ -10,13 +10,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 VERSION = "0.1.0"
+JOINERS, SEPARATORS = "\u200c\u200d", "\x1c\x1d\x1e\x1f\x85"  # the second are spaces to Python, commands to a terminal
 T = TypeVar("T")
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(message: str) -> None:
     """One line for the person at the terminal; never parsed as markup, since it may quote a user's file."""
-    err.print(message, markup=False)
+    err.print("\n".join(visible(line) for line in message.split("\n")), markup=False)
+
+
+def visible(text: str) -> str:
+    """Text of a stranger's file for a terminal: on one line, and what a terminal would obey is shown, not sent.
+
+    An escape sequence in a caption could set the window's title, and marks of direction could turn a line around. What
+    joins letters (Persian, Hindi, families of emoji) stays.
+    """
+    return "".join(one if one.isprintable() or one in JOINERS else _shown(one) for one in text)
+
+
+def _shown(one: str) -> str:
+    return " " if one.isspace() and one not in SEPARATORS else repr(one)[1:-1]
 
 
 class Display(Progress):

@@ -9,6 +9,7 @@ import typer
 
 from matchlight.cli.errors import one_line
 from matchlight.cli.output import shown, table
+from matchlight.console import visible
 
 if TYPE_CHECKING:
     from matchlight.data.formats.info import Info, ProblemInfo
@@ -24,7 +25,7 @@ def describe(path: str, facts: Info) -> None:
         rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
     table("", ["split", "pictures", "captions"], rows)
     for name, fact in _facts(facts):
-        typer.echo(f"{name + ':':<22}{fact}")
+        typer.echo(visible(f"{name + ':':<22}{fact}"))
     _problems(facts["problems"])
 
 

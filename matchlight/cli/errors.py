@@ -14,6 +14,8 @@ from typing import Protocol, TypeGuard
 
 import typer
 
+from matchlight.console import visible
+
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 DEBUG = "MATCHLIGHT_DEBUG"
 
@@ -46,8 +48,7 @@ def report(error: BaseException) -> int:
 
 def one_line(text: str, limit: int = 500) -> str:
     """The text on one line; what a terminal would obey (escapes hidden in a file's name) is shown, not sent."""
-    flat = " ".join(text.split())
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in flat)
+    shown = visible(" ".join(text.split()))
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
 
 

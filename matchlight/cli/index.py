@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice, command_of
+from matchlight.cli.options import Address, Json, choice, command_of
 from matchlight.cli.output import emit, megabytes, table
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class SearchOptions:
     where: Annotated[
         list[str] | None, typer.Option("--where", help="split=test, label=dog, name=PREFIX; may be repeated.")
     ] = None
+    address: Address = None
     find: Annotated[str | None, choice("--find", ("image", "text"), "Pictures or captions.")] = None
     device: Device = "auto"
     json: Json = False
@@ -105,7 +106,7 @@ def search(asked: SearchOptions) -> None:
     if (asked.words is None) == (asked.image is None):
         raise BadInput('search takes "words" or --image FILE, one of the two')
     narrowed = _where(asked.where or [])
-    with Index.load(asked.index, device=asked.device) as index:
+    with Index.load(asked.index, device=asked.device, address=asked.address) as index:
         question = None if asked.image is None else str(asked.image)
         results = index.search(
             asked.words, image=question, top=asked.top, exact=asked.exact, where=narrowed, find=asked.find

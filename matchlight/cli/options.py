@@ -16,6 +16,16 @@ from matchlight.cli.errors import nearest
 Given = TypeVar("Given")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="MATCHLIGHT_MILVUS_ADDRESS",
+        show_envvar=True,
+        help="The Milvus server of an index that was built with one.",
+    ),
+]
+
 
 def choice(flag: str, names: Sequence[str], help: str, *, group: str | None = None) -> OptionInfo:
     """An option that takes one of some names, or a plug-in's of a group; a mistyped one gets the nearest as a hint."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import typer
 
+from matchlight.console import visible
+
 
 def help_alone(context: typer.Context) -> None:
     """A group called without a command says what its commands are."""
@@ -27,11 +29,11 @@ def table(title: str, columns: list[str], rows: Sequence[Sequence[object]]) -> N
     from rich.table import Table
     from rich.text import Text
 
-    sheet = Table(title=Text(title) if title else None, title_justify="left", header_style="bold")
+    sheet = Table(title=Text(visible(title)) if title else None, title_justify="left", header_style="bold")
     for number, column in enumerate(columns):
         sheet.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        sheet.add_row(*(Text(shown(value)) for value in row))
+        sheet.add_row(*(Text(visible(shown(value))) for value in row))
     Console(highlight=False).print(sheet)
 
 

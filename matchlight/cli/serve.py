@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from matchlight.cli.options import Address
+
 
 def serve(
     index: Annotated[Path, typer.Argument(help="An index folder of `matchlight index`.")],
@@ -23,6 +25,7 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", help="Another name this server goes by (behind a proxy).")
     ] = None,
+    address: Address = None,
 ) -> None:
     """Serve an index: a page to search, look closer and review, and the API behind it.
 
@@ -41,7 +44,16 @@ def serve(
     sock = server.bound(host, port)
     limits = Limits(workers=min(4, max(2, os.cpu_count() or 1)))
     _share_cores(limits.workers)
-    app = create(index, audit=audit, data=data, token=token, host=host, allow_hosts=allow_host or (), limits=limits)
+    app = create(
+        index,
+        audit=audit,
+        data=data,
+        token=token,
+        host=host,
+        allow_hosts=allow_host or (),
+        limits=limits,
+        address=address,
+    )
     typer.echo(server.address(sock, token))
     say("Ctrl-C ends it")
     server.run(app, sock)

@@ -190,7 +190,7 @@ def complete(
     for own in sides.values():
         if own.engine is not None:
             own.engine.close()
-    _discard(replaced, root)
+    _discard(replaced, root, options.address)
     _report(measured)
     return final
 
@@ -274,6 +274,21 @@ def place_of(root: Path, folder: Path, engine: EngineInfo, side: str) -> Place:
     return Place(folder / ENGINE / side, root, f"matchlight_{engine.get('uid', '')}_{side}", engine["address"])
 
 
+def at_users_address(engine: EngineInfo, given: str | None) -> EngineInfo:
+    """The engine at the address that the user gave; one that only a file names is never followed.
+
+    An index may come from a stranger: its file could name their server, which would be sent a token, or any folder.
+    """
+    if engine["address"] is None:  # in the folder of the index itself
+        return engine
+    if given is None:
+        raise BadInput(
+            f"this index keeps its rows at {engine['address']!r}: an address in a file is not followed unasked; "
+            "if it is yours, say so: --address or MATCHLIGHT_MILVUS_ADDRESS, in Python Index.load(path, address=...)"
+        )
+    return {**engine, "address": given}
+
+
 def make_engines(
     folder: Path, root: Path, engine: EngineInfo, sides: dict[str, Side], rows: dict[str, np.ndarray]
 ) -> None:
@@ -297,9 +312,9 @@ def _engine_of(root: Path) -> tuple[Path, EngineInfo] | None:
         return None
 
 
-def _discard(replaced: tuple[Path, EngineInfo] | None, root: Path) -> None:
-    """Take what the version that was replaced had in a database out of it."""
-    if replaced is None:
+def _discard(replaced: tuple[Path, EngineInfo] | None, root: Path, address: str | None) -> None:
+    """Take what the version that was replaced had in a database out of it; only at an address of ours."""
+    if replaced is None or replaced[1]["address"] not in (None, address):
         return
     folder, engine = replaced
     try:

@@ -77,24 +77,28 @@ class Index(OpenIndex):
 
         The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse.
         """
-        root = build(run, pairs, out, Options(**settings))
-        index = Index(root, device=run.device.type)
+        options = Options(**settings)
+        root = build(run, pairs, out, options)
+        index = Index(root, device=run.device.type, address=options.address)
         index.open_version(*versions.current(root, verify=False), engines=rank() == 0)
         return index
 
     @staticmethod
-    def load(path: str | Path, *, device: str = "auto", verify: bool = True) -> Index:
-        """Open an index whose checksums hold; `verify=False` trusts sizes alone."""
+    def load(path: str | Path, *, device: str = "auto", verify: bool = True, address: str | None = None) -> Index:
+        """Open an index whose checksums hold; `verify=False` trusts sizes alone.
+
+        `address` says where the database of its engine is; one that only the index names is not followed.
+        """
         root = Path(path)
         tried, _ = versions.named(root)
         try:
-            index = Index(root, device=device)
+            index = Index(root, device=device, address=address)
             index.open_version(*versions.current(root, verify=verify))
             return index
         except (BadInput, FileNotFoundError):
             if versions.named(root)[0] == tried:
                 raise
-        return Index.load(path, device=device, verify=verify)  # a new version took over while we looked
+        return Index.load(path, device=device, verify=verify, address=address)  # a new version took over meanwhile
 
     def __enter__(self) -> Index:
         return self

@@ -10,7 +10,7 @@ import numpy as np
 from matchlight import files
 from matchlight.core import IMAGE, TEXT
 from matchlight.indexing import origins, versions
-from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, place_of
+from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, at_users_address, place_of
 from matchlight.indexing.candidate_vectors import Plain, Proposer
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.distil import Distilled
@@ -27,8 +27,8 @@ from matchlight.runs.folder import Run
 class OpenIndex:
     """All that the other modules read of an open index; `Index` adds what users do with it."""
 
-    def __init__(self, root: Path, *, device: str):
-        self.root, self.device = root, device
+    def __init__(self, root: Path, *, device: str, address: str | None = None):
+        self.root, self.device, self.address = root, device, address
 
     def open_version(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
         """Read a version, in place of the one that was open; without `engines` it is only looked at."""
@@ -60,7 +60,7 @@ class OpenIndex:
 
     def open_engine(self, side: str) -> Engine:
         """The engine of one side, opened once more."""
-        about, engine = self.info["sides"][side], self.info["engine"]
+        about, engine = self.info["sides"][side], at_users_address(self.info["engine"], self.address)
         place = place_of(self.root, self.folder, engine, side)
         return engine_class(engine["name"]).open(place, each=about["each"], dim=about["dim"])
 

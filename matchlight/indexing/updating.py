@@ -61,7 +61,7 @@ def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict
     info = index.info
     how = Options(
         info["engine"]["name"],
-        info["engine"]["address"],
+        index.address,
         target=info["target"],
         candidates=info["asked"]["candidates"],
         coarse=info["asked"]["coarse"],

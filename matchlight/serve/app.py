@@ -41,6 +41,7 @@ class CreateOptions(TypedDict, total=False):
     allow_hosts: Iterable[str]  # other names it goes by
     limits: Limits | None
     watch: float  # seconds between looks for a new index
+    address: str | None  # of the database that holds the index's rows, if it has one
     load: Callable[[Path], Index] | None  # how an index is opened
 
 
@@ -73,7 +74,8 @@ def _site(index_path: Path, limits: Limits, options: CreateOptions) -> Site:
     originals = Originals(data, max_pixels=limits.upload_pixels) if data is not None else None
     queue = Queue(audit) if audit is not None else None
     try:
-        live = LiveIndex(index_path, partial(_load_for, options.get("load") or _load, queue, originals), counters)
+        load = options.get("load") or partial(_load, address=options.get("address"))
+        live = LiveIndex(index_path, partial(_load_for, load, queue, originals), counters)
     except BaseException:
         if queue is not None:
             queue.journal.close()
@@ -82,10 +84,10 @@ def _site(index_path: Path, limits: Limits, options: CreateOptions) -> Site:
     return Site(live, pool, counters, limits, queue, originals)
 
 
-def _load(path: Path) -> Index:
+def _load(path: Path, *, address: str | None) -> Index:
     from matchlight.indexing import Index
 
-    return Index.load(path)
+    return Index.load(path, address=address)
 
 
 def _load_for(load: Callable[[Path], Index], queue: Queue | None, originals: Originals | None, path: Path) -> Index:

@@ -185,7 +185,8 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
         picture.paste(colour, (10 + k, 10, 50 + k, 50))
         picture.save(root / "data" / "images" / f"{k:02d}.png")
         split = "train" if k < 12 else "val"
-        lines.append({"image": f"{k:02d}.png", "captions": [f"a {name} square"], "split": split})
+        title = "\x1b]0;mine\x07\x9b2J" if k == 15 else ""  # what would set the window's title and clear the screen
+        lines.append({"image": f"{k:02d}.png", "captions": [f"a {name} square{title}"], "split": split})
     (root / "data" / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root
 
@@ -209,6 +210,9 @@ def test_pictures_in_and_out_by_the_command_line(
     assert main(["search", out, "--image", picture, "--find", "image", "--json", "--device", "cpu"]) == 0
     best = json.loads(capsys.readouterr().out)["results"][0]
     assert (best["image"].endswith("05.png"), best["score"]) == (True, pytest.approx(1.0, abs=1e-2))
+    assert main(["search", out, "a green square", "--top", "16", "--device", "cpu"]) == 0
+    told = capsys.readouterr()
+    assert not {"\x1b", "\x07", "\x9b"} & {*told.out, *told.err} and "\\x1b]0" in told.out
     assert main(["search", out, "--where", "split", "red"]) == 2
     assert main(["search", out]) == 2
     assert main(["search", str(squares / "data"), "red"]) == 2

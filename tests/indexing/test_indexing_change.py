@@ -81,7 +81,7 @@ def test_pictures_are_added_found_and_removed(engine: dict[str, Any], tmp_path: 
         assert len(index) == PICTURES
         assert [hit.id for hit in index.search("a cat near owl", exact=True).hits] == before
         assert index.search(more.captions[4], find="text", top=90, exact=True).total == 80
-    with Index.load(tmp_path / "i", device="cpu") as again:
+    with Index.load(tmp_path / "i", device="cpu", address=engine.get("address")) as again:
         assert again.version == "v0003"
         assert len(again.search("a cat near owl", top=46, candidates=46).hits) == PICTURES
         with pytest.raises(BadInput, match="no picture 42"):

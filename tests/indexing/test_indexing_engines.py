@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from matchlight import files
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.indexing import Index
@@ -155,6 +157,49 @@ def test_a_second_process_on_a_milvus_folder_gets_one_clear_line(tmp_path: Path)
 def test_an_address_where_nobody_answers_is_one_clear_line() -> None:
     with pytest.raises(BadInput, match="no Milvus answers there"):
         connect("http://127.0.0.1:9")
+
+
+def first_version_claims(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
+    """The first version of an index says that its rows are at some address, as a stranger's file could."""
+    read = files.read_json
+
+    def claimed(path: Path, what: str) -> Any:
+        said = read(path, what)
+        mine = (path.parent.name, path.name) == ("v0001", "index.json")
+        return {**said, "engine": {"name": "milvus", "address": address, "uid": "a"}} if mine else said
+
+    monkeypatch.setattr(files, "read_json", claimed)
+
+
+@needs_milvus
+def test_an_address_that_only_an_indexs_file_names_is_never_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    Index.build(trained("dive"), pairs(), tmp_path / "i", map=False).close()
+    monkeypatch.setattr("pymilvus.MilvusClient", lambda address, **_: asked.append(address) or pytest.fail(address))
+    monkeypatch.setenv("MATCHLIGHT_MILVUS_TOKEN", "secret")
+    for named in ("http://stranger.example:19530", str(tmp_path / "elsewhere.db")):
+        first_version_claims(monkeypatch, named)
+        with pytest.raises(BadInput, match="not followed unasked"):
+            Index.load(tmp_path / "i", device="cpu")
+    first_version_claims(monkeypatch, None)
+    with pytest.raises(BadInput, match="no Milvus folder"):
+        Index.load(tmp_path / "i", device="cpu")
+    (tmp_path / "i" / "milvus.db").symlink_to(tmp_path)
+    with pytest.raises(BadInput, match="is a link"):
+        Index.load(tmp_path / "i", device="cpu")
+    assert asked == []
+
+
+@needs_milvus
+def test_replacing_a_strangers_index_does_not_reach_for_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.build(trained("dive"), pairs(), tmp_path / "i", map=False).close()
+    first_version_claims(monkeypatch, str(tmp_path / "elsewhere.db"))
+    Index.build(trained("dive"), pairs(), tmp_path / "i", map=False).close()
+    assert not (tmp_path / "elsewhere.db").exists()
 
 
 def test_unknown_engines_are_told() -> None:

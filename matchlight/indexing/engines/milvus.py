@@ -110,7 +110,10 @@ class Milvus(Engine):
     @classmethod
     def open(cls, place: Place, *, each: int, dim: int) -> Milvus:
         """A collection that is there."""
-        client, collection = connect(_address(place)), place.name
+        address, collection = _address(place), place.name
+        if "://" not in address and not Path(address).is_dir():
+            raise BadInput(f"{address}: no Milvus folder is there; build the index again")
+        client = connect(address)
         if not client.has_collection(collection):
             raise BadInput(f"Milvus has no collection {collection!r} any more; build the index again")
         client.load_collection(collection)
@@ -236,7 +239,11 @@ class Milvus(Engine):
 
 
 def _address(place: Place) -> str:
-    return place.address or str(place.root / DATABASE)
+    if place.address is not None:
+        return place.address
+    if (place.root / DATABASE).is_symlink():
+        raise BadInput(f"{place.root / DATABASE}: is a link; put the Milvus folder itself there instead")
+    return str(place.root / DATABASE)
 
 
 def _moved_up(scores: np.ndarray, ids: np.ndarray, keep: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
