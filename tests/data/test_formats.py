@@ -236,6 +236,41 @@ def test_long_names_in_tars_of_every_layout_are_read(tmp_path: Path, layout: int
     assert pictures is not None and pictures.read(0) == b"right"
 
 
+def v7(name: str, content: bytes) -> bytes:
+    """A member as the oldest tars have it: no magic, type 0, a folder is a name with a slash behind."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT))
+    header[124:136] = f"{len(content):011o} ".encode()
+    header[156:157], header[257:512] = b"\0", bytes(255)
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    return bytes(header) + content + bytes(-len(content) % 512)
+
+
+def test_members_of_the_oldest_tars_are_read(tmp_path: Path) -> None:
+    samples = [(f"a/{i}.png", picture(i)) for i in range(3)] + [("a/", b"")]
+    lines = [(f"a/{i}.txt", f"text {i}".encode()) for i in range(3)]
+    members = sorted([*samples, *lines])
+    (tmp_path / "train.tar").write_bytes(b"".join(v7(*member) for member in members) + bytes(1024))
+    pairs = formats.read(tmp_path)
+    assert shown(pairs) == [(f"text {i}", picture(i)) for i in range(3)] and not pairs.problems
+
+
+def test_a_tar_that_is_cut_is_told_wherever_it_is_cut(tmp_path: Path) -> None:
+    members = [("a.png", picture(0)), ("a.txt", b"one"), ("b.png", picture(1)), ("b.txt", b"two")]
+    parts = [v7(*member) for member in members]
+    whole, file = b"".join(parts) + bytes(1024), tmp_path / "train.tar"
+    for at in range(len(parts[0] + parts[1]), len(b"".join(parts)) + 1, 128):
+        file.write_bytes(whole[:at])
+        try:
+            pairs = formats.read(file)
+        except BadInput as refusal:
+            assert "the tar is cut" in str(refusal)
+        else:
+            assert [one.kind for one in pairs.problems if "no end mark" in one.examples[0]] == ["tar without end"]
+    file.write_bytes(whole)
+    assert not formats.read(file).problems
+
+
 def test_sources_can_be_pickled_and_read_by_many_threads(tmp_path: Path) -> None:
     folder = jsonl(tmp_path / "set", *({"image": f"{i}.png", "captions": ["x"], "split": "test"} for i in range(8)))
     for to in ("jsonl", "webdataset", "parquet"):
@@ -653,6 +688,24 @@ def test_label_sets_of_each_kind_of_file(tmp_path: Path, suffix: str) -> None:
         assert pairs.labels.text.argmax(1).tolist() == [2, 1, 2, 0, 1, 2, 0, 1, 2, 0]
         assert pairs.features is not None
         assert np.allclose(pairs.features.gather(np.array([6])), found["test_imgs_deep"][:1])
+
+
+def test_a_label_set_whose_counts_disagree_is_refused(tmp_path: Path) -> None:
+    """35 and 45 texts for 40 and 40 pictures are 80 for 80, all but the first of them of another picture."""
+    arrays = {"train_img": np.ones((40, 5)), "test_img": np.ones((40, 5))}
+    np.savez(tmp_path / "a.npz", **arrays, train_txt=np.ones((35, 3)), test_txt=np.ones((45, 3)))
+    with pytest.raises(BadInput, match="train has 40 pictures but 35 texts; there must be one text for each picture"):
+        formats.read(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", **arrays, test_txt=np.ones((40, 3)))
+    with pytest.raises(BadInput, match="train has no texts, only arrays of image"):
+        formats.read(tmp_path / "b.npz")
+
+
+def test_a_sparse_matrix_does_not_lose_its_split(tmp_path: Path) -> None:
+    arrays = {f"{part}_{kind}": np.ones((4, 3)) for part in ("train", "test") for kind in ("img", "txt")}
+    savemat(tmp_path / "a.mat", {**arrays, "train_txt": csr_matrix(np.eye(4, 3))})
+    with pytest.raises(BadInput, match="train_txt is a sparse matrix; save it in full"):
+        formats.read(tmp_path / "a.mat")
 
 
 def test_pascal_sentences_one_mat_an_array(tmp_path: Path) -> None:

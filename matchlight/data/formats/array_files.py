@@ -62,6 +62,11 @@ def mat(path: Path, wanted: Wanted) -> dict[str, np.ndarray]:
 
     try:
         listed = {name: (shape, kind) for name, shape, kind in whosmat(str(path)) if wanted(name) and kind in NUMBERS}
+        sparse = [name for name, _, kind in whosmat(str(path)) if wanted(name) and kind == "sparse"]
+        if sparse:
+            raise BadInput(
+                f"{path}: {sparse[0]} is a sparse matrix; save it in full, as MATLAB's full({sparse[0]}) gives it"
+            )
         for name, (shape, _) in listed.items():
             check_size(shape, np.float64, f"{path} {name}")
         arrays = loadmat(str(path), variable_names=list(listed)) if listed else {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.formats import array_files
 from matchlight.data.formats.array_values import multi_hot, one_per_item, text_lines
@@ -66,11 +67,9 @@ class LabelSet(Format):
             for name, value in array_files.arrays(file, lambda name: role(name) is not None).items():
                 split, kind = role(name) or ("", "")
                 blocks.setdefault(split, {})[kind] = np.asarray(value)
-        ours = {split: block for split, block in blocks.items() if "image" in block and "text" in block}
-        if not ours:
-            raise BadInput(f"{path}: no arrays of pictures and texts; train_img, train_txt and train_img_lab would do")
+        _check_counts(blocks, path)
         xmedia = any(name.endswith("ImgCat") for file in paths for name in array_files.names(file))
-        return assemble(_with_validation(ours, options, last=xmedia), path, self.name)
+        return assemble(_with_validation(blocks, options, last=xmedia), path, self.name)
 
 
 class Wikipedia(Format):
@@ -104,6 +103,7 @@ class Wikipedia(Format):
                 raise BadInput(f"{path / WIKIPEDIA[0]}: needs I_{short} and T_{short}")
             blocks[split] = {"image": arrays[f"I_{short}"], "text": arrays[f"T_{short}"], "image_label": classes}
             names += [cell[-2] if len(cell) > 1 else cell[0] for cell in cells]
+        _check_counts(blocks, path)
         categories = path / "categories.list"
         spelled = text_lines(inside(path, categories.name)) if categories.is_file() else None
         unique = names if len(set(names)) == len(names) else [f"{row}:{name}" for row, name in enumerate(names)]
@@ -139,6 +139,21 @@ def _classes(cells: list[list[str]], file: Path) -> np.ndarray:
     except ValueError as error:
         line = next(n for n, cell in enumerate(cells, 1) if not cell[-1].strip().isdigit())
         raise BadInput(f"{file} line {line}: the last column must be the class, a number") from error
+
+
+def _check_counts(blocks: dict[str, Block], path: Path) -> None:
+    """Every split has pictures and texts, as many of one as of the other: one short would shift all behind it."""
+    if not any("image" in block and "text" in block for block in blocks.values()):
+        raise BadInput(f"{path}: no arrays of pictures and texts; train_img, train_txt and train_img_lab would do")
+    for split, block in blocks.items():
+        missing = [name for name, kind in (("pictures", "image"), ("texts", "text")) if kind not in block]
+        if missing:
+            found = ", ".join(kind.replace("_", " ") for kind in sorted(block))
+            raise BadInput(f"{path}: {split} has no {' and no '.join(missing)}, only arrays of {found}; add them")
+        pictures, texts = (len(np.atleast_1d(block[kind])) for kind in ("image", "text"))
+        if pictures != texts:
+            wanted = "there must be one text for each picture"
+            raise BadInput(f"{path}: {split} has {pictures} pictures but {texts} texts; {wanted}")
 
 
 def _with_validation(blocks: dict[str, Block], options: Options, *, last: bool = False) -> dict[str, Block]:
@@ -178,8 +193,6 @@ def assemble(
     order = [split for split in ("train", "val", "test") if split in blocks]
     image = _stacked([blocks[split]["image"] for split in order], f"{path} pictures")
     text = _stacked([blocks[split]["text"] for split in order], f"{path} texts")
-    if len(image) != len(text):
-        raise BadInput(f"{path}: {len(image)} pictures but {len(text)} texts; there must be one text for each picture")
     where = [f"{split}/{row}" for split in order for row in range(len(blocks[split]["image"]))]
     return Pairs(
         names=names or where,
@@ -202,7 +215,10 @@ def _stacked(parts: list[np.ndarray], where: str) -> np.ndarray:
 
 
 def _labels(blocks: list[Block], path: Path, classes: list[str] | None) -> Labels | None:
-    if any("image_label" not in block and "text_label" not in block for block in blocks):
+    bare = ["image_label" not in block and "text_label" not in block for block in blocks]
+    if any(bare):
+        if not all(bare):
+            say(f"{path}: {sum(bare)} of {len(bare)} splits have no labels: the labels of the others are left out")
         return None
     image = [block.get("image_label", block.get("text_label")) for block in blocks]
     text = [block.get("text_label", block.get("image_label")) for block in blocks]

@@ -99,5 +99,5 @@ def _in_tar(path: Path, names: list[str], options: Options) -> tuple[TarPictures
         else:
             (outside if clean is None else missing).append(name)
     source = TarPictures([path], names, where, max_pixels=options.max_pixels)
-    refused = problem("refused in tar", listing.refused)
+    refused = problem("refused in tar", listing.refused) + problem(tar.CUT, listing.cut())
     return source, problem("missing", missing) + problem("outside", outside) + refused

@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tarfile import nti  # type: ignore[attr-defined]  # octal and base-256 numbers
 
+from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.formats.safety import read_range, safe_name
 
 BLOCK = 512
+CUT = "tar without end"  # the problem of a tar whose end mark is missing
+REGULAR = b"0\x007"  # a file: POSIX, the oldest layout (V7), and one stored in one piece
+EXTENDED = b"LxKg"  # long names and extra headers, for the member that follows
+WITHOUT_CONTENT = b"123456"  # links, devices, folders and pipes
 MAX_NAME = 1 << 20  # bytes of a long name or a block of extra headers
 
 
@@ -26,6 +31,12 @@ class TarIndex:
     path: Path
     files: list[tuple[str, int, int]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    ended: bool = False  # by the empty block that closes a tar; without it, a part may be missing
+
+    def cut(self) -> list[str]:
+        """What to tell of a tar that does not end as one does."""
+        said = f"{self.path.name}: no end mark after {len(self.files)} files; a part may be missing"
+        return [] if self.ended else [said]
 
 
 def is_tar(path: Path) -> bool:
@@ -40,36 +51,44 @@ def index(path: Path) -> TarIndex:
     found = TarIndex(path)
     place = os.open(path, os.O_RDONLY)
     try:
-        for name, kind, offset, size in _members(place, path):
-            clean = safe_name(name)
-            if kind in b"0\07" and clean is not None and not name.endswith("/"):
+        for name, kind, offset, size in _members(place, found):
+            clean, folder = safe_name(name), name.endswith("/")  # a folder of the oldest tars is a file of that name
+            if kind in REGULAR and clean is not None and not folder:
                 found.files.append((clean, offset, size))
-            elif kind != ord("5") or clean is None:
+            elif clean is None or (kind != ord("5") and not (kind in REGULAR and folder)):
                 found.refused.append(name)
     finally:
         os.close(place)
+    for line in found.cut():
+        say(line)
     return found
 
 
-def _members(place: int, path: Path) -> Iterator[tuple[str, int, int, int]]:
+def _members(place: int, found: TarIndex) -> Iterator[tuple[str, int, int, int]]:
     """(name, type, offset of the content, size) of each member, long names and pax headers applied."""
     end, at, name, wide = os.fstat(place).st_size, 0, "", -1
-    while at + BLOCK <= end:
+    while at < end:
         header = os.pread(place, BLOCK, at)
+        if len(header) < BLOCK:
+            raise _cut(found.path, "header")
         if header[0] == 0 and header == bytes(BLOCK):
+            found.ended = True
             return
-        kind, size = header[156], _size(header, path, at)
-        content = at + BLOCK
-        if kind in b"LxKg":
-            name, wide = _extended(place, kind, content, min(size, end - content), name, wide)
+        kind, size, content = header[156], _size(header, found.path, at), at + BLOCK
+        size = wide if wide >= 0 and kind not in EXTENDED else size
+        if kind not in WITHOUT_CONTENT and content + size > end:
+            raise _cut(found.path, "file")
+        if kind in EXTENDED:
+            name, wide = _extended(place, kind, content, size, name, wide)
         else:
-            size = wide if wide >= 0 else size
-            if kind in b"0\07" and content + size > end:
-                raise BadInput(f"{path}: ends in the middle of a file; the tar is cut, copy it again")
             yield name or _name(header), kind, content, size
             name, wide = "", -1
-            size = size if kind in b"0\07" else 0 if kind in b"123456" else size
+            size = 0 if kind in WITHOUT_CONTENT else size
         at = content + (size + BLOCK - 1) // BLOCK * BLOCK
+
+
+def _cut(path: Path, where: str) -> BadInput:
+    return BadInput(f"{path}: ends in the middle of a {where}; the tar is cut, copy it again")
 
 
 def _size(header: bytes, path: Path, at: int) -> int:
@@ -86,7 +105,9 @@ def _size(header: bytes, path: Path, at: int) -> int:
 
 def _checksum_fits(header: bytes) -> bool:
     try:
-        return int(nti(header[148:156])) == 256 + sum(header[:148]) + sum(header[156:])
+        total = 256 + sum(header[:148]) + sum(header[156:])
+        signed = total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])  # as some old tars sum
+        return int(nti(header[148:156])) in (total, signed)
     except Exception:  # nti raises tarfile's own error for what is no number
         return False
 

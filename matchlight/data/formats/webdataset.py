@@ -47,9 +47,11 @@ class WebDataset(Format):
         table = Annotations(path)
         where: list[tuple[int, int, int]] = []
         refused: list[str] = []
+        cut: list[str] = []
         for number, shard in enumerate(shards):
             listing = tar.index(shard)
             refused += [f"{shard.name}: {name}" for name in listing.refused]
+            cut += listing.cut()
             _add_shard(table, where, listing, number)
         places = np.array(where, dtype=np.int64).reshape(-1, 3)
         pairs = table.pairs(
@@ -60,7 +62,7 @@ class WebDataset(Format):
         )
         absent = np.flatnonzero(pairs.pictures.where[:, 0] < 0).tolist()  # type: ignore[union-attr]
         missing = [pairs.names[i] for i in absent]
-        more = problem("missing", missing) + problem("refused in tar", refused)
+        more = problem("missing", missing) + problem("refused in tar", refused) + problem(tar.CUT, cut)
         return replace(pairs, problems=pairs.problems + more)
 
     def write(self, pairs: Pairs, out: Path) -> None:
