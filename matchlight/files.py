@@ -31,6 +31,7 @@ from matchlight.core import BadInput
 
 LOCK = ".lock"  # in a folder that a process holds
 DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+)?")  # of what, process, machine
+FULL = "the disk is full; make room and run it again"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file system says that has none
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -52,8 +53,23 @@ def replaced(path: Path, *, flush: bool = False) -> Iterator[Path]:
             with open(draft, "rb") as file:
                 os.fsync(file.fileno())
         os.replace(draft, path)
+    except Exception as error:
+        if is_full(error):
+            raise OSError(errno.ENOSPC, FULL, str(path)) from error
+        raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk had no more room: NumPy counts what it wrote, safetensors has words, others a number."""
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return re.search(r"\d+ requested and \d+ written|No space left on device", str(error)) is not None
+
+
+def _reason(error: OSError) -> str:
+    return FULL if is_full(error) else error.strerror or str(error)
 
 
 def write_text(path: Path, text: str, *, flush: bool = False) -> None:
@@ -88,7 +104,7 @@ def new_file(path: Path) -> Iterator[Path]:
         with replaced(path) as draft:
             yield draft
     except OSError as error:
-        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
+        raise BadInput(f"{path}: cannot write there ({_reason(error)})") from error
 
 
 @contextmanager
@@ -108,7 +124,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         draft.chmod(0o777 & ~_umask())
         os.replace(draft, path)
     except OSError as error:
-        raise BadInput(f"{path}: cannot write there ({error.strerror or error})") from error
+        raise BadInput(f"{path}: cannot write there ({_reason(error)})") from error
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
@@ -274,7 +290,7 @@ def locked(folder: Path, doing: str, *, instead: str = "wait, or choose another 
     try:
         mine = lock.acquire()
     except OSError as problem:
-        raise BadInput(f"{folder}: cannot write there: {problem.strerror}") from None
+        raise BadInput(f"{folder}: cannot write there: {_reason(problem)}") from None
     if not mine:
         who = lock.holder()
         raise BadInput(f"{folder}: another process is {doing}{f' ({who})' if who else ''}; {instead}")

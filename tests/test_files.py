@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from matchlight import files
+from matchlight.cli.errors import explain
 from matchlight.core import BadInput
 
 HOLD = """
@@ -80,6 +82,48 @@ def test_a_path_that_cannot_be_written_is_told_before_the_work_begins(tmp_path: 
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="cannot write there"), files.new_file(tmp_path / "file" / "new"):
         pytest.fail("the work began")
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def on_a_full_disk(path: Path) -> Path:
+    """The path, whose draft will be a device without room."""
+    path.with_name(f".{path.stem}.{files._writer()}.tmp{path.suffix}").symlink_to("/dev/full")
+    return path
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: files.write_array(path, np.zeros(92160)),
+        lambda path: files.write_npz(path, {"x": np.zeros(92160)}, compressed=False),
+        lambda path: files.write_text(path, "x" * 92160),
+    ],
+)
+def test_a_full_disk_is_one_clear_line_that_names_the_file(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    with pytest.raises(OSError, match="disk") as raised:
+        write(on_a_full_disk(tmp_path / "a.bin"))
+    assert explain(raised.value) == (2, [f"{tmp_path / 'a.bin'}: the disk is full; make room and run it again"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_known_by_the_words_of_every_library() -> None:
+    counted = OSError("92160 requested and 9184 written")  # NumPy
+    worded = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert files.is_full(counted) and files.is_full(worded) and files.is_full(OSError(28, "No space"))
+    assert not files.is_full(OSError(13, "Permission denied"))
+    assert explain(counted) == (2, ["the disk is full; make room and run it again"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_features_that_do_not_fit_the_disk_are_an_error_and_not_a_signal() -> None:
+    from matchlight.data.formats.scan_writer import save_features
+    from matchlight.data.formats.sources import ArrayFeatures
+
+    with pytest.raises(OSError, match="No space left"):
+        save_features(ArrayFeatures(np.zeros((9, 4), np.float32)), Path("/dev/full"))
 
 
 # ---- what dead processes leave behind --------------------------------------------------------------------------------

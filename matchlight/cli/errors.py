@@ -99,6 +99,9 @@ def _usage_message(error: UsageError, context: typer.Context | None) -> str:
 
 
 def _system(error: OSError) -> str:
-    reason = (error.strerror or type(error).__name__).lower()
+    files = sys.modules.get("matchlight.files")  # not loaded: nothing was written
+    full: str | None = files.FULL if files is not None and files.is_full(error) else None
     places = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    return one_line(f"{' -> '.join(places)}: {reason}" if places else str(error) or reason)
+    if not places:
+        return one_line(full or str(error) or type(error).__name__.lower())
+    return one_line(f"{' -> '.join(places)}: {full or (error.strerror or type(error).__name__).lower()}")

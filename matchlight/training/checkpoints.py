@@ -30,7 +30,7 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
     try:
         with files.replaced(path, flush=True) as draft:
             save_file(tensors, str(draft), metadata=metadata)
-    except SafetensorError as problem:  # a full disk, most likely: safetensors has no OSError
+    except SafetensorError as problem:  # safetensors has no OSError; a full disk is one by now
         raise BadInput(f"{path}: cannot be written: {problem}") from None
 
 

@@ -1,7 +1,7 @@
 """Run the epochs of a recipe: step, log, validate, keep the best, and be able to stop dead and go on at the same step.
 
 Nothing here depends on what ran before: the order of rows and every random draw follow from (seed, epoch, phase, step),
-so a run that was killed and resumed ends with the same weights, bit for bit on a CPU.
+so a run that was killed and resumed ends with the same weights, bit for bit on a CPU with as many threads.
 """
 
 from __future__ import annotations

@@ -62,12 +62,16 @@ def captions_each(part: Pairs) -> int | None:
 
 
 def save_features(source: FeatureSource, path: Path) -> None:
-    """All rows of a feature source as one float32 .npy, a block at a time."""
-    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=tuple(source.shape))
-    for start in track(range(0, len(source), BLOCK), f"writing {path.name}"):
-        index = np.arange(start, min(start + BLOCK, len(source)))
-        out[index] = source.gather(index)
-    out.flush()
+    """All rows of a feature source as one float32 .npy, a block at a time.
+
+    By plain writes: on a full disk a writable map is a signal that kills the process, a write is an error to report.
+    """
+    head = {"descr": "<f4", "fortran_order": False, "shape": tuple(source.shape)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, head)
+        for start in track(range(0, len(source), BLOCK), f"writing {path.name}"):
+            index = np.arange(start, min(start + BLOCK, len(source)))
+            file.write(np.ascontiguousarray(source.gather(index), dtype="<f4").data)
 
 
 def _line(text: str) -> str:
