@@ -322,7 +322,8 @@ def test_features_are_written_with_their_captions_and_listed_in_the_cache(
     assert found["splits"]["train"]["captions"] == 12
     assert "features already" in refused(capsys, "data", "features", tmp_path / "f", "-o", tmp_path / "g")
     listing = json.loads(run(capsys, "data", "cache", "--json")[1])
-    assert len(listing["entries"]) == 1 and listing["bytes"] > PICTURES * 1280 * 2
+    kinds = sorted(entry["what"].split()[0] for entry in listing["entries"])
+    assert kinds == ["digests", "features"] and listing["bytes"] > PICTURES * 1280 * 2
     assert "lite0 pooled" in run(capsys, "data", "cache")[1]
     assert json.loads(run(capsys, "data", "cache", "--clear", "--json")[1])["freed"] == listing["bytes"]
     assert json.loads(run(capsys, "data", "cache", "--json")[1])["entries"] == []
