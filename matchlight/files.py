@@ -187,10 +187,17 @@ def flush_folder(folder: Path) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
+def regular(path: Path) -> Path:
+    """The same path; a named pipe or a device in a file's place, which could be read for ever, is one clear line."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise BadInput(f"{path}: is a named pipe or a device, not a file; put the file itself there")
+    return path
+
+
 def read_json(path: Path, what: str) -> Any:
     """A JSON file of ours; a missing or broken one is one clear line."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file ({what})") from None
     except RecursionError:
@@ -224,6 +231,7 @@ def is_array_file(path: Path) -> bool:
 
 def read_npz(path: Path, missing: str) -> dict[str, np.ndarray]:
     """All arrays of a .npz file; where there is none, `missing` says who writes it."""
+    regular(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -22,6 +22,7 @@ from pathlib import Path
 from matchlight.core import BadInput
 from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.findings import PictureNames, row_number, whole_number
+from matchlight.files import regular
 from matchlight.pairs import Pairs
 
 KEEP, DROP, REMATCH = "keep", "drop", "rematch"
@@ -63,7 +64,7 @@ def as_csv(decisions: Iterable[Decision]) -> str:
 def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
     """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns)."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # a spreadsheet puts a mark before the text
+        text = regular(path).read_text(encoding="utf-8-sig")  # a spreadsheet puts a mark before the text
     except OSError as problem:
         raise BadInput(f"{path}: cannot be read ({problem.strerror}); the report's export buttons write it") from None
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ import numpy as np
 from matchlight.core import BadInput, Json
 from matchlight.data.cells import plain_cell, safe_cell, spellings
 from matchlight.data.fingerprints import is_same_data
-from matchlight.files import new_file, read_json, write_json
+from matchlight.files import new_file, read_json, regular, write_json
 from matchlight.pairs import Pairs
 
 TABLE, SUMMARY = "pairs.csv", "summary.json"
@@ -170,7 +170,7 @@ def read_findings(path: Path) -> list[Finding]:
 
 def _lines(path: Path) -> list[Line]:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:  # a spreadsheet puts a mark before the text
+        with open(regular(path), encoding="utf-8-sig", newline="") as file:  # a spreadsheet puts a mark before the text
             reader = csv.DictReader(file)
             if not set(COLUMNS) <= set(reader.fieldnames or ()):
                 raise BadInput(f"{path}: not an audit's table; its columns begin {','.join(COLUMNS)}")

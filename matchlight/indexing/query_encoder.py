@@ -14,6 +14,7 @@ from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items
 from matchlight.data.formats.decoding import decode
+from matchlight.files import regular
 from matchlight.inputs.backbones import Backbone, Size, as_size
 from matchlight.inputs.features import backbone, encode
 from matchlight.inputs.features.decode import resized
@@ -101,7 +102,7 @@ class QueryEncoder:
         if isinstance(picture, bytes):
             return decode(picture, "the picture")
         try:
-            return decode(Path(picture).read_bytes(), Path(picture).name)
+            return decode(regular(Path(picture)).read_bytes(), Path(picture).name)
         except OSError as problem:
             raise BadInput(f"{picture}: cannot be read: {problem.strerror}") from None
 

@@ -77,7 +77,7 @@ def _ours(path: Path) -> bool:
 def current(root: Path, *, verify: bool = True) -> tuple[Path, Manifest]:
     """The version in use and its manifest; `verify` compares the checksums of files that may have changed."""
     folder, digest = named(root)
-    path = folder / MANIFEST
+    path = files.regular(folder / MANIFEST)
     try:
         raw = path.read_bytes()
         manifest: Manifest = json.loads(raw)
@@ -102,7 +102,7 @@ def named(root: Path) -> tuple[Path, str]:
     """The folder that CURRENT names, and the checksum of its manifest."""
     path = root / CURRENT
     try:
-        words = path.read_text(encoding="ascii").split()
+        words = files.regular(path).read_text(encoding="ascii").split()
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(
             f"{root}: not an index (no {CURRENT}); `matchlight index RUN --data PATH -o {root}` makes one"

@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from matchlight.core import BadInput
+from matchlight.files import regular
 from matchlight.measuring.metrics import PairedTest, paired
 from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
@@ -109,6 +110,7 @@ def mean_scores(matrices: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _score_file(path: str | Path) -> np.ndarray:
+    regular(Path(path))
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

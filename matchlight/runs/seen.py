@@ -20,7 +20,7 @@ def weights_mark(folder: Path) -> str:
     """Changes when a run's weights do: two of the same method, data and seed may still be trained further."""
     path = folder / "model.safetensors"
     try:
-        with open(path, "rb") as file:
+        with open(files.regular(path), "rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; a run that finished an epoch has one") from None

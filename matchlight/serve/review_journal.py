@@ -21,7 +21,7 @@ from typing import Any
 
 from matchlight.auditing.decisions import DECISIONS, Decision, as_csv
 from matchlight.core import BadInput, Json
-from matchlight.files import Lock
+from matchlight.files import Lock, regular
 
 FILE = "review.jsonl"
 
@@ -77,7 +77,7 @@ class Journal:
         try:
             mine = self._sole.acquire()
             if mine:
-                return open(self.path, "a+b", buffering=0)  # held open, and locked, as long as the server runs
+                return open(regular(self.path), "a+b", buffering=0)  # held open, and locked, as long as the server runs
         except OSError as problem:
             self._sole.release()
             raise self._unusable(problem) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from matchlight.core import BadInput
 from matchlight.data.formats.base import Format
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.safety import inside
+from matchlight.files import regular
 
 EXAMPLE = '{"image": "a.jpg", "captions": ["a dog on a beach"]}'
 KNOWN = (
@@ -50,6 +52,7 @@ def place_of(path: Path, forced: str | None) -> tuple[Path, Format]:
     """Where the data is (`data/` of a folder that holds nothing else we know) and its format."""
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder")
+    _without_pipes(path)
     if forced is not None:
         return path, format_named(forced)
     if (format := _fitting(path)) is not None:
@@ -58,6 +61,19 @@ def place_of(path: Path, forced: str | None) -> tuple[Path, Format]:
     if below.is_dir() and (format := _fitting(inside(path, "data"))) is not None:
         return below, format
     raise BadInput(_complaint(path))
+
+
+def _without_pipes(path: Path, deep: int = 2) -> None:
+    """Refuse a pipe where a file of the data set should be; a picture's place is looked at when it is read."""
+    if not path.is_dir():
+        regular(path)
+        return
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir() and deep > 1:
+                _without_pipes(Path(entry.path), deep - 1)
+            elif not entry.is_dir() and not entry.is_file() and not entry.name.lower().endswith(SUFFIXES):
+                regular(Path(entry.path))
 
 
 def _fitting(path: Path) -> Format | None:

@@ -16,6 +16,7 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.data.noise.label_noise import with_classes
 from matchlight.data.noise.truth import Ints, Truth, tell_moves
+from matchlight.files import regular
 from matchlight.pairs import Pairs
 
 PER = {"ncr": "caption", "decl": "picture"}
@@ -87,6 +88,7 @@ def _order(pairs: Pairs, split: str, index: Ints, name: str) -> Ints:
 
 
 def _load(path: Path) -> np.ndarray:
+    regular(path)
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header that lies costs no memory
     except OSError as error:
@@ -112,9 +114,11 @@ def _replay_labels(pairs: Pairs, path: Path, split: str) -> tuple[Pairs, Truth]:
 def _label_lists(path: Path, lengths: tuple[int, int], classes: int) -> tuple[Ints, Ints]:
     """MRL's lists of classes, pictures first; class `classes` is the extra one its draw may give."""
     try:
-        lists = json.loads(path.read_text(encoding="utf-8"))
+        lists = json.loads(regular(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except BadInput:
+        raise
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: broken JSON; it needs two lists of classes, of pictures and of texts") from error
     if not isinstance(lists, list) or [len(one) if isinstance(one, list) else -1 for one in lists] != list(lengths):

@@ -47,9 +47,11 @@ class Truth:
     def load(path: str | Path) -> Truth:
         """Read what `save` wrote; anything else is one clear line."""
         try:
-            return _truth(json.loads(Path(path).read_text(encoding="utf-8")))
+            return _truth(json.loads(files.regular(Path(path)).read_text(encoding="utf-8")))
         except OSError as error:
             raise BadInput(f"{path}: cannot be read ({error.strerror}); `matchlight data noise` writes it") from error
+        except BadInput:
+            raise
         except (ValueError, RecursionError) as error:  # broken JSON and broken UTF-8 are ValueErrors too
             reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
             raise BadInput(f"{path}: no truth file: {reason}; `matchlight data noise` writes one") from error

@@ -129,7 +129,7 @@ def _check(ids: dict[str, int], size: int) -> None:
 def _read(path: Path) -> Any:
     """The JSON value in a file; a key given twice is refused, since only one of its values could be meant."""
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=_once)
+        return json.loads(files.regular(path).read_bytes().decode("utf-8-sig"), object_pairs_hook=_once)
     except OSError as problem:
         raise BadInput(f"cannot be read ({problem.strerror}); give a vocabulary in SCAN's JSON layout") from None
     except BadInput:
