@@ -45,6 +45,15 @@ _PLACES = "u.s u.s.a u.k u.n d.c l.a n.y n.j n.c s.c"
 _KEEP_THEIR_STOP = frozenset(f"{_ABBREVIATIONS} {_PLACES}".split())
 
 
+MOST_WORDS, MOST_LETTERS = 500, 10_000  # of a caption that a model reads: its memory grows with the longest of a batch
+
+
+def first_words(caption: str) -> tuple[list[str], bool]:
+    """The words of a caption that a model reads, and whether there are more of them."""
+    words = tokenize(caption[:MOST_LETTERS])
+    return words[:MOST_WORDS], len(caption) > MOST_LETTERS or len(words) > MOST_WORDS
+
+
 def tokenize(caption: str, *, lower: bool = True) -> list[str]:
     """The words of a caption, punctuation marks included, in order; `lower=False` keeps capitals."""
     text = caption.lower() if lower else caption

@@ -56,6 +56,9 @@ def problem(kind: str, examples: Sequence[str]) -> list[Problem]:
     return [Problem(kind, len(examples), list(examples[:EXAMPLES]))] if examples else []
 
 
+MOST_LABELLED = 4 << 30  # pictures and captions, times labels: a byte each
+
+
 @dataclass
 class Annotations:
     """Collects the lines of an annotation file; `pairs` makes the data set of them."""
@@ -195,6 +198,12 @@ class Annotations:
         if not self.labelled:
             return None
         names = sorted(set().union(*self.image_labels.values(), *self.text_labels))
+        size = len(names) * (len(kept) + len(self.captions))
+        if size > MOST_LABELLED:
+            raise BadInput(
+                f"{self.file}: {len(names):,} different labels for {len(self.captions):,} captions would take "
+                f"{size / 1e9:.1f} GB; labels are classes that pictures share: leave the column out if these are none"
+            )
         column = {name: place for place, name in enumerate(names)}
         image = np.zeros((len(kept), len(names)), dtype=bool)
         text = np.zeros((len(self.captions), len(names)), dtype=bool)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+AT_ONCE = 256  # rows of captions unpacked together
+MOST_UNPACKED, MOST_TIMES = 1 << 30, 4  # bytes of all columns but the pictures; a larger file: so many times its size
+MOST_GROUP = 4 << 30  # bytes of pictures that are read together
 GROUP = 64  # pictures a row group: what reading one picture costs
 OURS = b"matchlight"
 
@@ -184,7 +187,11 @@ def _group(path: str, changed: int, column: str, group: int) -> pa.Array:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(path).read_row_group(group, columns=[column])
+    opened = pq.ParquetFile(path)
+    about = opened.metadata.row_group(group)
+    if (size := about.total_byte_size) > MOST_GROUP:
+        raise ValueError(f"a row group of {size} bytes")
+    table = opened.read_row_group(group, columns=[column])
     values = table.column(0).combine_chunks()
     return pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
 
@@ -228,13 +235,35 @@ def _others(columns: Columns) -> list[int]:
     return [place for place in places if place is not None]
 
 
+def _bounded(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows a few at a time; a small file that unpacks to gigabytes is refused on the way."""
+    about, size, seen = opened.metadata, os.stat(file).st_size, 0
+    names = set(wanted)
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    chunks = [[group.column(k) for k in range(group.num_columns)] for group in groups]
+    needed = [
+        one for group in chunks for one in group if {one.path_in_schema, one.path_in_schema.split(".")[0]} & names
+    ]
+    if (promised := max((one.total_uncompressed_size for one in needed), default=0)) > MOST_UNPACKED:
+        raise _bomb(file, promised)
+    for batch in opened.iter_batches(batch_size=AT_ONCE, columns=wanted):
+        seen += batch.nbytes
+        if seen > max(MOST_UNPACKED, MOST_TIMES * size):
+            raise _bomb(file, seen)
+        yield batch
+
+
+def _bomb(file: Path, size: int) -> BadInput:
+    return BadInput(f"{file}: its names, captions and labels unpack to {size / 1e9:.1f} GB or more; split the file")
+
+
 def _entries(
     opened: pq.ParquetFile, file: Path, columns: Columns, header: list[str], wanted: list[str], apart: bool
 ) -> Iterator[Line]:
     """`apart`: names there are no places; only the row before's name with the same picture is one picture."""
     split = split_of(file)
     last, number, row = None, -1, -1
-    for batch in opened.iter_batches(batch_size=4096, columns=wanted):
+    for batch in _bounded(opened, file, wanted):
         for record in batch.to_pylist():
             row += 1
             image = record.get(header[columns.image or 0])

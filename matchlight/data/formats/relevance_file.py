@@ -6,9 +6,12 @@ Read from plain arrays only, and checked before use: indices that point outside 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats.safety import inside
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 FILE = "relevance.npz"
+WRITES = "scipy.sparse.save_npz writes such a file"
+BYTES, MARGIN = 24, 1 << 20  # of a value with its row and column; of headers and of where rows begin
 
 
 def attach(pairs: Pairs) -> Pairs:
@@ -26,13 +31,38 @@ def attach(pairs: Pairs) -> Pairs:
     if pairs.relevance is not None or not (pairs.root / FILE).is_file():
         return pairs
     path = inside(pairs.root, FILE)
+    _check_size(path, [(captions, pictures), (len(pairs), len(pairs.names))])
     matrix = _load(path)
     if matrix.shape == (captions, pictures) and rows is not None:  # written for the file, empty captions included
         matrix = matrix[rows][:, kept].tocsr()
     if matrix.shape != (len(pairs), len(pairs.names)):
-        wanted = f"{len(pairs)} x {len(pairs.names)}"
-        raise BadInput(f"{path}: is {matrix.shape[0]} x {matrix.shape[1]}; captions x pictures is {wanted} here")
+        raise _misshapen(path, matrix.shape, (len(pairs), len(pairs.names)))
     return replace(pairs, relevance=matrix)
+
+
+def _misshapen(path: Path, shape: tuple[int, ...], wanted: tuple[int, int]) -> BadInput:
+    said = " x ".join(map(str, shape))
+    return BadInput(f"{path}: is {said}; captions x pictures is {wanted[0]} x {wanted[1]} here")
+
+
+def _check_size(path: Path, shapes: list[tuple[int, int]]) -> None:
+    """Refuse a matrix of another shape, or one that unpacks to more than a whole one has, before it is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(entry.file_size for entry in packed.infolist())
+            if (own := packed.getinfo("shape.npy").file_size) > 1_000:
+                raise BadInput(f"{path}: its shape is {own} bytes long; {WRITES}")
+        with np.load(path, allow_pickle=False) as arrays:
+            shape = tuple(int(length) for length in np.atleast_1d(arrays["shape"]))
+    except BadInput:
+        raise
+    except (ValueError, OSError, KeyError, TypeError, zlib.error, zipfile.BadZipFile):
+        return  # told when it is read
+    if shape not in shapes:
+        raise _misshapen(path, shape, shapes[-1])
+    most = min(8 << 30, MARGIN + BYTES * max(rows * columns + rows + columns for rows, columns in shapes))
+    if size > most:
+        raise BadInput(f"{path}: unpacks to {size:,} bytes; {shape[0]} x {shape[1]} needs {most:,} at most")
 
 
 def _load(path: Path) -> csr_matrix:

@@ -9,8 +9,9 @@ from operator import index
 import numpy as np
 import numpy.typing as npt
 
-from matchlight.console import track
+from matchlight.console import say, track
 from matchlight.core import BadInput
+from matchlight.data.tokenising import MOST_LETTERS, MOST_WORDS, first_words
 from matchlight.inputs.text.vocabulary import Vocabulary
 from matchlight.pairs import Pairs
 
@@ -38,7 +39,12 @@ class Captions:
     @classmethod
     def encode(cls, captions: Sequence[str], vocabulary: Vocabulary) -> Captions:
         """Every caption's ids, `<start>` and `<end>` included."""
-        return cls._of(vocabulary.encode(caption) for caption in track(captions, "reading captions"))
+        found = cls._of(vocabulary.encode(caption) for caption in track(captions, "reading captions"))
+        full = zip(captions, found.lengths == MOST_WORDS + 2, strict=True)
+        cut = sum(len(one) > MOST_LETTERS or (bool(many) and first_words(one)[1]) for one, many in full)
+        if cut:
+            say(f"captions longer than {MOST_WORDS} words or {MOST_LETTERS:,} letters: {cut:,}; their start is read")
+        return found
 
     @classmethod
     def from_tokens(cls, sequences: Iterable[Sequence[int]], *, size: int | None = None) -> Captions:

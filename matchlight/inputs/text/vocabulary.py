@@ -16,7 +16,7 @@ from typing import Any
 
 from matchlight import files
 from matchlight.core import BadInput
-from matchlight.data.tokenising import tokenize
+from matchlight.data.tokenising import first_words
 
 PAD, START, END, UNK, MASK = "<pad>", "<start>", "<end>", "<unk>", "<mask>"
 SPECIALS = (PAD, START, END, UNK)
@@ -50,7 +50,7 @@ class Vocabulary:
     @classmethod
     def build(cls, captions: Iterable[str], minimum: int = 1) -> Vocabulary:
         """The words that occur `minimum` times or more: frequent ones first, equally frequent ones by alphabet."""
-        counts = Counter(word for caption in captions for word in tokenize(caption))
+        counts = Counter(word for caption in captions for word in first_words(caption)[0])
         kept = (word for word, count in counts.items() if count >= minimum)
         return cls.from_words(sorted(kept, key=lambda word: (-counts[word], word)))
 
@@ -78,8 +78,8 @@ class Vocabulary:
         return [known(word, unk) for word in words]
 
     def encode(self, caption: str) -> list[int]:
-        """A caption's word ids between those of `<start>` and `<end>`."""
-        return [self.start, *self.encode_words(tokenize(caption)), self.end]
+        """A caption's word ids between those of `<start>` and `<end>`; of a very long one those of its beginning."""
+        return [self.start, *self.encode_words(first_words(caption)[0]), self.end]
 
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
         """The words of these ids with spaces between; padding, start and end are left out unless `specials`."""
