@@ -128,7 +128,7 @@ def test_two_seeds_agree_about_who_is_suspicious(audited, broken, tmp_path):
 
 def test_a_killed_audit_goes_on_where_it_stopped(broken, audited, tmp_path, monkeypatch):
     calls: list[int] = []
-    train = quick_models.Quick._epoch
+    train = quick_models.Trainer._epoch
 
     def stop_early(self):
         if len(calls) == 11:  # in the second fold
@@ -136,11 +136,11 @@ def test_a_killed_audit_goes_on_where_it_stopped(broken, audited, tmp_path, monk
         calls.append(1)
         train(self)
 
-    monkeypatch.setattr(quick_models.Quick, "_epoch", stop_early)
+    monkeypatch.setattr(quick_models.Trainer, "_epoch", stop_early)
     with pytest.raises(KeyboardInterrupt):
         gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
     assert (tmp_path / "audit" / "work" / "model-0-0" / "signals.npz").exists()
-    monkeypatch.setattr(quick_models.Quick, "_epoch", lambda self: (calls.append(1), train(self)))
+    monkeypatch.setattr(quick_models.Trainer, "_epoch", lambda self: (calls.append(1), train(self)))
     found = gather(None, broken[0], tmp_path / "audit", Options(**OPTIONS))
     assert len(calls) == 3 * TINY["epochs"]  # no epoch was done twice
     assert np.array_equal(found["own"], audited[1]["own"]) and np.array_equal(found["history"], audited[1]["history"])
