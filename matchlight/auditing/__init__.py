@@ -14,6 +14,7 @@ Files in reading order:
     cca_inputs.py             several kinds of them side by side
     canonical_correlation.py  ridge canonical correlation between the two sides
     signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
+    odd_captions.py           captions that cannot be judged: the same for many pictures, another language
     mixture.py                right and wrong pairs separated by positive-unlabelled learning
     run_signals.py            the losses of a run that was trained on the pairs
     verdict.py                stage two: a score for each pair, and which are suspect
@@ -38,6 +39,7 @@ import numpy as np
 
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
+from matchlight.auditing.odd_captions import set_aside
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import write_report
 from matchlight.auditing.signals import OptionArguments, Options, gather
@@ -100,8 +102,9 @@ def audit(
             say("texts are vectors: labels are audited, and the run is not used")
         return _labels_only(pairs, folder, chosen, truth, source, began)
     signals = gather(run, pairs, folder, chosen)
-    verdict = combine(signals, siblings=siblings)
-    findings = conclude(pairs, signals, verdict)
+    aside = set_aside(pairs, signals["rows"], signals["group"])
+    verdict = combine(signals, siblings=siblings, aside=aside != "")
+    findings = conclude(pairs, signals, verdict, aside)
     labelled = _label_verdict(pairs, signals["rows"], chosen) if has_single_labels(pairs) else None
     if labelled is not None:
         add_labels(findings, pairs, signals["rows"], labelled)
@@ -158,6 +161,7 @@ def _summary(
         "reasons": findings.counts(),
         "signals": verdict.used,
         "notes": verdict.notes,
+        "can_tell": not verdict.unsure,
         "data": {"path": path, "format": pairs.format, **data_marks(pairs)},
         "seed": options.seed,
         "version": VERSION,

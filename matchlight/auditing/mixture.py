@@ -19,6 +19,9 @@ ROUNDS = 40
 SETTLED = 1e-3  # mean change of the probabilities at which fitting stops
 MOST = 40_000  # pairs of each kind a regression is fitted on
 RIDGE = 3e-4
+PRIOR = 0.5  # precision that weights have beforehand; it counts where pairs are few
+SAME = 1e-9  # evidence that differs by less does not differ
+FEW = 2000  # pairs up to which each is scored by regressions that did not see it
 ALARMS = 0.07  # expected share of false alarms among the flagged
 
 
@@ -49,6 +52,9 @@ def posterior(evidence: np.ndarray, noise: float) -> np.ndarray:
 
 def share_of_wrong(real: np.ndarray, manufactured: np.ndarray) -> float:
     """The share of real pairs whose evidence is like that of manufactured ones, chance reckoned in."""
+    both = np.concatenate([real, manufactured])
+    if not len(real) or not len(manufactured) or np.ptp(both) < SAME:
+        return 1.0  # nothing differs
     return division.share_of_wrong(-real, -manufactured, errors=1.0)
 
 
@@ -70,6 +76,29 @@ def fit(real: np.ndarray, manufactured: np.ndarray, *, rounds: int = ROUNDS) -> 
     return Mixture(centre, scale, answer[:-1], float(answer[-1]), share)
 
 
+def separated(
+    real: np.ndarray, manufactured: np.ndarray, part: np.ndarray, judged: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(n,) evidence of (n, d) real and manufactured pairs, and the share of wrong ones; only `judged` rows are learned.
+
+    A regression on few pairs separates even what does not differ. So each `part` of them gets the evidence of one that
+    was fitted to the other parts, and a last one, on that evidence alone, finds out how much it is worth.
+    """
+    if judged.sum() > FEW:
+        fitted = fit(real[judged], manufactured[judged])
+        return fitted.evidence(real), fitted.evidence(manufactured), fitted.noise
+    one, two = np.zeros((len(real), 1)), np.zeros((len(real), 1))
+    for k in np.unique(part):
+        inside, others = part == k, judged & (part != k)
+        if others.any():
+            fitted = fit(real[others], manufactured[others])
+            one[inside, 0], two[inside, 0] = fitted.evidence(real[inside]), fitted.evidence(manufactured[inside])
+    if not judged.any():
+        return one[:, 0], two[:, 0], 1.0
+    worth = fit(one[judged], two[judged])
+    return worth.evidence(one), worth.evidence(two), worth.noise
+
+
 def regression(
     x: np.ndarray, right: np.ndarray, y: np.ndarray, wrong: np.ndarray | None = None, *, start: np.ndarray
 ) -> np.ndarray:
@@ -81,6 +110,7 @@ def regression(
     from scipy.special import expit
 
     wrong = np.ones(len(y)) if wrong is None else wrong
+    ridge = max(RIDGE, 2 * PRIOR / max(1.0, right.sum() + wrong.sum()))
     weigh_x, weigh_y = right / max(right.sum(), 1e-9), wrong / max(wrong.sum(), 1e-9)
 
     def cost(answer: np.ndarray) -> tuple[float, np.ndarray]:
@@ -88,8 +118,8 @@ def regression(
         high, low = x @ weight + offset, y @ weight + offset
         value = weigh_x @ np.logaddexp(0, -high) + weigh_y @ np.logaddexp(0, low)
         pull_x, pull_y = -weigh_x * expit(-high), weigh_y * expit(low)
-        slope = np.append(x.T @ pull_x + y.T @ pull_y + RIDGE * weight, pull_x.sum() + pull_y.sum())
-        return float(value + RIDGE * weight @ weight / 2), slope
+        slope = np.append(x.T @ pull_x + y.T @ pull_y + ridge * weight, pull_x.sum() + pull_y.sum())
+        return float(value + ridge * weight @ weight / 2), slope
 
     bounds = [(0.0, None)] * x.shape[1] + [(None, None)]
     return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)

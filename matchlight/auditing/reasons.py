@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchlight.auditing.label_errors import LabelVerdict
+from matchlight.auditing.odd_captions import says_something
 from matchlight.auditing.verdict import Signals, Verdict
 from matchlight.data.findings import (
+    EMPTY,
     MISMATCHED,
     NEAR_DUPLICATE,
     REASONS,
@@ -136,13 +138,17 @@ def thinned(places: np.ndarray, room: int) -> np.ndarray:
     return places[np.concatenate([np.arange(first), even])]
 
 
-def conclude(pairs: Pairs, signals: Signals, verdict: Verdict) -> Findings:
-    """The findings of all pairs of the split, those that could not be read among them."""
+def conclude(pairs: Pairs, signals: Signals, verdict: Verdict, aside: np.ndarray | None = None) -> Findings:
+    """The findings of all pairs of the split, those that could not be read among them.
+
+    `aside` (n,) is the reason why a caption cannot be judged, "" for most.
+    """
     rows = signals["rows"]
     out = _blank(np.sort(np.concatenate([rows, signals["lost"]])))
     place = np.searchsorted(out.row, rows)
     out.score[place], out.suspect[place] = verdict.score, verdict.suspect
-    out.reason[place] = _reasons(pairs, signals, verdict)
+    out.reason[[not says_something(pairs.captions[row]) for row in out.row.tolist()]] = EMPTY
+    out.reason[place] = _reasons(pairs, signals, verdict, aside)
     _propose(out, pairs, signals, verdict, place)
     return out
 
@@ -186,11 +192,13 @@ def _blank(rows: np.ndarray) -> Findings:
     return Findings(rows, *state, np.full(count, -1), np.zeros(count), np.full(count, -1), np.zeros(count))
 
 
-def _reasons(pairs: Pairs, signals: Signals, verdict: Verdict) -> np.ndarray:
+def _reasons(pairs: Pairs, signals: Signals, verdict: Verdict, aside: np.ndarray | None) -> np.ndarray:
     """Why each usable pair is worth a look; only mismatched ones are suspects."""
     reason = np.full(len(signals["rows"]), "", dtype=object)
     reason[vague(signals)] = VAGUE
     reason[repeated(pairs, signals)] = NEAR_DUPLICATE
+    if aside is not None:
+        reason[aside != ""] = aside[aside != ""]
     reason[verdict.suspect] = MISMATCHED
     return reason
 

@@ -66,8 +66,10 @@ LEGEND = (
 
 def in_a_sentence(summary: Summary) -> str:
     """The audit in a sentence."""
-    low, high = summary["estimated_noise_interval"]
     start = f"{summary['flagged']:,} of {summary['pairs']:,} pairs of {summary['split']!r} are suspect"
+    if not summary.get("can_tell", True):
+        return f"{start}; {summary['notes'][0]}."
+    low, high = summary["estimated_noise_interval"]
     share = f"an estimated {summary['estimated_noise']:.1%} ({low:.1%} to {high:.1%}) are wrong"
     if "estimated_label_noise" in summary:  # labels beside pairs; where labels alone were judged, the share is theirs
         share += f", and {summary['estimated_label_noise']:.1%} of the labels"
@@ -99,9 +101,8 @@ def _cut(shown: int, all_of_them: int) -> str:
 
 def _facts(summary: Summary) -> dict[str, str]:
     counts = {"pairs": summary["pairs"], "suspect": summary["flagged"], **summary["reasons"]}
-    return {name: f"{value:,}" for name, value in counts.items()} | {
-        "estimated wrong": f"{summary['estimated_noise']:.1%}"
-    }
+    share = f"{summary['estimated_noise']:.1%}" if summary.get("can_tell", True) else "cannot be told"
+    return {name: f"{value:,}" for name, value in counts.items()} | {"estimated wrong": share}
 
 
 def _options(names: list[str], blank: str) -> str:

@@ -38,6 +38,7 @@ from matchlight.auditing.gallery import (
 )
 from matchlight.auditing.item_vectors import picture_vectors, sentence_vectors, tfidf_vectors
 from matchlight.auditing.neighbours import AuditedRows, Signals, Space, neighbour_signals
+from matchlight.auditing.odd_captions import says_something
 from matchlight.auditing.quick_models import Plan, condensed, neighbours_and_partners, quick_settings, train_fold
 from matchlight.console import progress, say
 from matchlight.core import BadInput, Json
@@ -109,17 +110,13 @@ def _check_mended(lost: np.ndarray, pairs: Pairs, folder: Path) -> None:
     """Pictures that could not be read when the signals were gathered, and can be now, have never been audited."""
     if pairs.pictures is None:
         return
-    for place in sorted({int(pairs.picture[row]) for row in lost.tolist() if _says(pairs.captions[row])}):
+    for place in sorted({int(pairs.picture[row]) for row in lost.tolist() if says_something(pairs.captions[row])}):
         try:
             pairs.pictures.open(place)
         except BadPicture:
             continue
         problem = f"picture {pairs.names[place]} can be read now, and could not when it was audited"
         raise BadInput(f"{folder}: {problem}; choose another -o to audit it")
-
-
-def _says(caption: str) -> bool:
-    return any(map(str.isalnum, caption))
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -218,7 +215,7 @@ def _pool(pairs: Pairs, split: str) -> Pairs:
 
 def _usable(pairs: Pairs, rows: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows with a readable picture and at least a letter of caption, and the others."""
-    said = np.array([_says(pairs.captions[row]) for row in rows.tolist()], dtype=bool)
+    said = np.array([says_something(pairs.captions[row]) for row in rows.tolist()], dtype=bool)
     fine = said & ~np.isin(pairs.picture[rows], broken)
     return rows[fine], rows[~fine]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from matchlight.auditing.label_errors import LabelVerdict
-from matchlight.auditing.mixture import fit, flagged, share_of_wrong
+from matchlight.auditing.mixture import ALARMS, FEW, fit, flagged, separated, share_of_wrong
 from matchlight.auditing.run_signals import (
     EARLY,
     LATE,
@@ -33,6 +33,10 @@ from matchlight.auditing.run_signals import (
 SPANS = 3
 PASSES = 3
 SEPARATED = 0.97  # share of the manufactured pairs that must look worse than the usual real pair
+FEWEST = 40  # pairs from which right and wrong can be told at all
+FEWEST_DECOYS = 40  # from which is learned what training does to wrong pairs
+CHANCE = 3.0  # standard errors by which real pairs must look better than manufactured ones
+NEARLY_ALL = 0.8  # where so many may be wrong, nothing shows what a right pair looks like
 TOGETHER = 0.05  # a smaller share of pairs that only siblings find right is taken for chance
 
 
@@ -47,6 +51,7 @@ class Verdict:
     evidence: np.ndarray  # (n,) log odds of right against wrong
     signals: Columns  # (n,) each signal alone, high = suspicious
     notes: list[str] = field(default_factory=list)
+    unsure: str = ""  # why right and wrong pairs cannot be told apart, and none is flagged
 
     @property
     def used(self) -> list[str]:
@@ -69,26 +74,94 @@ class Verdict:
         return Verdict(*state, evidence, {"label": -labelled.score}, ["labels alone"])
 
 
-def combine(signals: Signals, *, siblings: bool = True) -> Verdict:
-    """Combine the signals; the truth is not among them."""
+def combine(signals: Signals, *, siblings: bool = True, aside: np.ndarray | None = None) -> Verdict:
+    """Combine the signals; the truth is not among them. Pairs set `aside` (n,) teach nothing and are never flagged."""
+    signals = signals | {"judged": _judged(signals, aside)}
     trust, siblings = np.ones(len(signals["rows"])), siblings and has_siblings(signals)
     for _ in range(PASSES):
         real, wrong = anchored(signals, trust)
-        alone, made_alone, together = _fit_mixture(real, wrong)
+        alone, made_alone, together = _fit_mixture(signals, real, wrong)
         stray, made = alone, made_alone
         if siblings:
             for to, end in ((real, ""), (wrong, "_wrong")):
                 to.update(sibling_columns(signals, trust, end))
-            stray, made, _ = _fit_mixture(real, wrong)
+            stray, made, _ = _fit_mixture(signals, real, wrong)
         stray, made, noise, seen = _with_training(signals, stray, made)
         asked = stray + _run_evidence(signals, stray, alone, made_alone, noise, siblings=siblings)
         moved = _share_moved_together(alone, made_alone, trust, together - noise) if siblings else 0.0
-        bad = _wrong(asked, noise, alone, moved)
-        trust = 1 - bad
+        trust = 1 - _wrong(asked, noise, alone, moved)
     columns = {name: -value for name, value in (real | run_losses(signals)).items()} | histories(signals)
     columns = {name: value for name, value in columns.items() if np.isfinite(value).any()}
     interval = _interval(signals, *((alone, made_alone, True) if moved else (stray, made, seen)))
-    return Verdict(trust, flagged(bad), noise + moved, interval, _evidence(bad), columns, _notes(signals, moved))
+    notes = _notes(signals, moved)
+    if unsure := _unsure(signals, alone, made_alone):
+        bad, nothing = _wrong(asked, 0.5, alone, 0.0), np.zeros(len(asked), dtype=bool)
+        most = 2 * (1 - _better(signals, alone, made_alone))  # as many as are wrong if the models never err
+        state = nothing, float(np.clip(most, 0, 1)), (0.0, 1.0), _evidence(bad), columns
+        return Verdict(1 - bad, *state, [unsure, *notes], unsure)
+    # What is called wrong must be so even where fewer pairs are wrong than estimated: the lower end counts.
+    least = min(1.0, interval[0] / max(noise + moved, 1e-9))
+    bad = _wrong(asked, least * noise, alone, least * moved)
+    usual = _not_aside(aside, len(bad))
+    bad[~usual] = noise + moved
+    suspect = flagged(np.where(usual, bad, 0.0))
+    if signals["judged"].sum() <= FEW and not moved:
+        suspect &= _borne_out(signals, asked, made, noise)
+    return Verdict(1 - bad, suspect, noise + moved, interval, _evidence(bad), columns, notes)
+
+
+def _not_aside(aside: np.ndarray | None, count: int) -> np.ndarray:
+    return np.ones(count, dtype=bool) if aside is None else ~aside
+
+
+def _judged(signals: Signals, aside: np.ndarray | None) -> np.ndarray:
+    """(n,) bool: rows to learn from, whose manufactured wrong caption is not one set aside either."""
+    usual = _not_aside(aside, len(signals["rows"]))
+    return usual & usual[signals["wrong"]]
+
+
+def _unsure(signals: Signals, alone: np.ndarray, made: np.ndarray) -> str:
+    """Why right and wrong pairs cannot be told apart; "" where they can.
+
+    Siblings are left out: captions that moved together agree with each other, and say nothing about the picture.
+    """
+    count = int(signals["judged"].sum())
+    if count < FEWEST:
+        return f"{count} pairs to judge are too few to tell right from wrong (it takes {FEWEST}); none is flagged"
+    pictures = len(np.unique(signals["picture"][signals["judged"]]))  # captions of one picture go together
+    chance = (1 / (6 * pictures)) ** 0.5
+    if _better(signals, alone, made) > 0.5 + CHANCE * chance and _interval(signals, alone, made, True)[1] < NEARLY_ALL:
+        return ""
+    return (
+        "captions fit their own pictures hardly better than others do: nearly all may be wrong, or the pairs are too "
+        "few or too much alike to tell right from wrong; none is flagged"
+    )
+
+
+def _borne_out(signals: Signals, evidence: np.ndarray, made: np.ndarray, noise: float) -> np.ndarray:
+    """(n,) bool: the worst pairs, as many as manufactured ones show to be wrong but for the usual false alarms.
+
+    As large a part of the wrong pairs as of the manufactured ones looks so bad. This takes no model of right pairs,
+    which a regression on few pairs may have wrong.
+    """
+    rows = np.flatnonzero(signals["judged"])
+    order = rows[np.argsort(evidence[rows], kind="stable")]
+    shown = np.searchsorted(np.sort(made), evidence[order], side="right") / max(1, len(made))
+    count = np.arange(1, len(order) + 1)
+    kept = np.flatnonzero(count - noise * len(order) * shown <= ALARMS * count)
+    out = np.zeros(len(evidence), dtype=bool)
+    out[order[: kept.max(initial=-1) + 1]] = True
+    return out
+
+
+def _better(signals: Signals, alone: np.ndarray, made: np.ndarray) -> float:
+    """How often a real pair looks better than a manufactured one: a half where they look the same."""
+    from scipy.stats import rankdata
+
+    judged = signals["judged"]
+    count = int(judged.sum())
+    ranks = rankdata(np.concatenate([alone[judged], made[judged]]))
+    return float(ranks[:count].mean() - (count + 1) / 2) / count if count else 0.5
 
 
 def _notes(signals: Signals, moved: float) -> list[str]:
@@ -100,10 +173,9 @@ def _notes(signals: Signals, moved: float) -> list[str]:
     return notes
 
 
-def _fit_mixture(real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
+def _fit_mixture(signals: Signals, real: Columns, wrong: Columns) -> tuple[np.ndarray, np.ndarray, float]:
     """Evidence of the real pairs and of the manufactured ones, and the share of wrong pairs."""
-    mixture = fit(_matrix(real), _matrix(wrong))
-    return mixture.evidence(_matrix(real)), mixture.evidence(_matrix(wrong)), mixture.noise
+    return separated(_matrix(real), _matrix(wrong), signals["fold"], signals["judged"])
 
 
 def _wrong(stray: np.ndarray, noise: float, alone: np.ndarray, moved: float) -> np.ndarray:
@@ -161,17 +233,18 @@ def _with_training(
     The epochs enter in a few spans: whether early or late ones are more informative is learned as well. Which pairs
     have losses of their own is the last thing given back.
     """
-    decoy = signals["decoy"]
-    if "history" not in signals or not decoy.any():
-        return evidence, made, share_of_wrong(evidence, made), np.ones(len(evidence), dtype=bool)
+    judged, decoy = signals["judged"], signals["decoy"] & signals["judged"]
+    share = share_of_wrong(evidence[judged], made[judged])
+    if "history" not in signals or decoy.sum() < FEWEST_DECOYS:
+        return evidence, made, share, np.ones(len(evidence), dtype=bool)
     losses = spans(signals["history"])
-    seen = np.isfinite(losses).all(1) & ~decoy
+    seen = np.isfinite(losses).all(1) & ~signals["decoy"] & judged
     x = np.column_stack([evidence[seen], -losses[seen]])
     y = np.column_stack([made[decoy], -losses[decoy]])
     joint = fit(x, y)
     out = evidence.copy()
     out[seen] = joint.evidence(x)
-    return out, joint.evidence(y), joint.noise, seen
+    return out, joint.evidence(y), min(joint.noise, share), seen  # decoys are few: the share they show may be too large
 
 
 def spans(history: np.ndarray) -> np.ndarray:
@@ -235,7 +308,10 @@ def _interval(
 ) -> tuple[float, float]:
     """The share of wrong pairs, estimated again from pictures drawn with replacement: 95% of the estimates."""
     rng = np.random.default_rng(0)
-    rows = np.flatnonzero(np.broadcast_to(seen, len(evidence)))
+    rows = np.flatnonzero(np.broadcast_to(seen, len(evidence)) & signals["judged"])
+    made = made[signals["judged"]] if len(made) == len(evidence) else made
+    if not len(rows) or not len(made):
+        return 0.0, 1.0
     pictures, place = np.unique(signals["picture"][rows], return_inverse=True)
     parts = np.split(rows[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
     shares = []

@@ -24,13 +24,16 @@ from matchlight.pairs import Pairs
 
 TABLE, SUMMARY = "pairs.csv", "summary.json"
 
-# Why a pair is worth a look; "" = nothing to say. Only the first three make a pair suspect.
+# Why a pair is worth a look; "" = nothing to say. Only the first four make a pair suspect.
 MISMATCHED = "mismatched"
 UNREADABLE = "unreadable"
 WRONG_LABEL = "wrong label"
 NEAR_DUPLICATE = "near-duplicate"
 VAGUE = "caption fits many pictures"
-REASONS = (MISMATCHED, UNREADABLE, WRONG_LABEL, NEAR_DUPLICATE, VAGUE)
+SAME_CAPTION = "same caption for many pictures"
+OTHER_LANGUAGE = "another language"
+EMPTY = "empty caption"
+REASONS = (MISMATCHED, UNREADABLE, EMPTY, WRONG_LABEL, NEAR_DUPLICATE, VAGUE, SAME_CAPTION, OTHER_LANGUAGE)
 
 COLUMNS = ("row", "image", "caption", "score", "suspect", "reason")
 LABEL_COLUMNS = ("label", "likely", "side", "image_label", "text_label")  # only where class labels were audited
@@ -111,6 +114,7 @@ class Summary(TypedDict):
     reasons: dict[str, int]
     signals: list[str]
     notes: list[str]
+    can_tell: bool  # False: right and wrong pairs cannot be told apart; the first note says why, and none is flagged
     data: AuditedData
     seed: int
     version: str

@@ -53,7 +53,7 @@ export async function show(now) {
 function frame() {
   if (at('pair')) return;
   const summary = queue.summary;
-  const told = summary.estimated_noise === undefined ? '' :
+  const told = summary.estimated_noise === undefined || summary.can_tell === false ? (summary.notes || [])[0] || '' :
     `The audit looked at ${number(summary.pairs)} pairs and estimates that ${(100 * summary.estimated_noise).toFixed(1)}% are wrong.`;
   const count = make('span', {class: 'soft'});
   const chart = queue.histogram.counts ? histogram(queue.histogram, below ?? queue.histogram.threshold,
@@ -110,6 +110,9 @@ const reasons = {
   'near-duplicate': 'The same picture or the same words are there already.',
   'caption fits many pictures': 'The caption is true of many pictures: vague rather than wrong.',
   unreadable: 'The picture could not be read.',
+  'empty caption': 'The caption has no letter.',
+  'same caption for many pictures': 'Many pictures have this very caption: it says nothing about any of them.',
+  'another language': 'The caption hardly shares a word with the others, so it could not be compared with them.',
   'wrong label': 'The label does not fit what the picture and the words say.',
 };
 

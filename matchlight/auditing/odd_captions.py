@@ -1,0 +1,78 @@
+"""Captions that an audit cannot judge: the same one for many pictures, and those in another language than the others.
+
+No model learns from them what a right pair looks like, so they are set aside before anything is fitted, keep a reason
+of their own and are never called wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+
+from matchlight.data.findings import OTHER_LANGUAGE, SAME_CAPTION
+from matchlight.pairs import Pairs
+
+MANY = 5  # pictures that have a caption in common before it says nothing about any of them ...
+MANY_SHARE = 0.1  # ... and the share of all pictures that they must be
+FEWEST_WORDS = 4  # of a caption whose language is told
+SHARED = 0.3  # of its words a caption has in common with the main captions, or it is in another language
+LEAST = 50  # captions from which the usual words are known
+# One word, or one letter of a script that puts no spaces between its words (Thai, Chinese, Japanese ...).
+WORD = re.compile(r"(?=\w)[\u0e00-\uffff]|[^\W\u0e00-\uffff]+")
+
+
+def says_something(caption: str) -> bool:
+    """Whether a caption has a letter or a digit."""
+    return any(map(str.isalnum, caption))
+
+
+def set_aside(pairs: Pairs, rows: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """(n,) the reason why each row's caption cannot be judged, "" for most; near-duplicates share a `group`."""
+    captions = [pairs.captions[row] for row in rows.tolist()]
+    reason = np.full(len(rows), "", dtype=object)
+    reason[other_language(captions)] = OTHER_LANGUAGE
+    reason[same_for_many(captions, group[pairs.picture[rows]])] = SAME_CAPTION
+    return reason
+
+
+def same_for_many(captions: list[str], owner: np.ndarray) -> np.ndarray:
+    """(n,) bool: the same words stand with many different pictures."""
+    said = [" ".join(caption.lower().split()) for caption in captions]
+    pictures = Counter(caption for caption, _ in set(zip(said, owner.tolist(), strict=True)))
+    many = max(MANY, MANY_SHARE * len(np.unique(owner)))
+    return np.array([pictures[caption] >= many for caption in said], dtype=bool)
+
+
+def other_language(captions: list[str]) -> np.ndarray:
+    """(n,) bool: captions of several words that hardly share one with the main captions.
+
+    The captions with the most common word are main; so is, step by step, every caption whose words are mostly used in
+    main captions. Two languages share few words, while any two subjects share their grammar's.
+    """
+    words = [sorted(set(WORD.findall(caption.lower()))) for caption in captions]
+    used = Counter(word for one in words for word in one)
+    if len(captions) < LEAST or not used:
+        return np.zeros(len(captions), dtype=bool)
+    main = _main(words, used)
+    told = np.array([len(one) >= FEWEST_WORDS for one in words], dtype=bool)
+    return ~main & told
+
+
+def _main(words: list[list[str]], used: Counter[str]) -> np.ndarray:
+    """(n,) bool: the captions that are connected with the most common word by the words they share."""
+    common = used.most_common(1)[0][0]
+    main = np.array([common in one for one in words], dtype=bool)
+    while True:
+        inside = Counter(word for one, known in zip(words, main, strict=True) if known for word in one)
+        joins = np.array([_shared(one, inside, used) >= SHARED for one in words], dtype=bool) & ~main
+        if not joins.any():
+            return main
+        main |= joins
+
+
+def _shared(words: list[str], inside: Counter[str], used: Counter[str]) -> float:
+    """The mean share of other captions with these words that are main; a word of one caption alone has none."""
+    shares = [inside[word] / (used[word] - 1) for word in words if used[word] > 1]
+    return sum(shares) / max(1, len(words))
