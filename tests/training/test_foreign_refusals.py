@@ -10,7 +10,6 @@ import io
 import os
 import pickle
 import struct
-import time
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -205,10 +204,9 @@ def test_a_length_far_beyond_the_file_is_cut_short_not_allocated():
 
 
 @pytest.mark.parametrize("key", [b")" + b"\x85" * 300_000, b")" + b"2\x86" * 60, b"]", b"}"])
-def test_keys_that_are_dear_to_hash_are_refused_at_once(tmp_path, key):
-    start = time.perf_counter()
+def test_keys_that_are_dear_to_hash_are_refused_unhashed(tmp_path, key):
+    """Hashing the second one would take 2**60 steps, and the first one overflow the stack."""
     assert "as a key" in refusal(zip_file(tmp_path / "c", b"\x80\x02}" + key + b"K\x01s."))
-    assert time.perf_counter() - start < 5
 
 
 def test_copying_one_long_text_many_times_is_refused(tmp_path):
