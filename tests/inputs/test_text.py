@@ -225,7 +225,7 @@ def test_a_failed_save_leaves_the_old_file_whole(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(BadInput, match="No space left"):
+    with pytest.raises(BadInput, match="the disk is full"):
         Vocabulary.from_words(["new"]).save(path)
     assert Vocabulary.load(path).words[4] == "old" and len(list(tmp_path.iterdir())) == 1
 
