@@ -164,7 +164,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     [
         (BadInput("a.csv line 3: no picture\nnamed"), 2, "matchlight: a.csv line 3: no picture named"),
         (PermissionError(13, "Permission denied", "some/where"), 2, "some/where: permission denied"),
-        (OSError(28, "No space left on device"), 2, "no space left on device"),
+        (OSError(28, "No space left on device"), 2, "the disk is full"),
         (FileNotFoundError(2, "No such file or directory", b"bytes/place"), 2, "bytes/place: no such file"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (ZeroDivisionError("division by zero"), 1, "internal failure: ZeroDivisionError: division by zero"),
