@@ -59,7 +59,7 @@ def _cholesky(spread: Tensor, ridge: float) -> Tensor:
     return torch.linalg.cholesky(spread + ridge * mean * torch.eye(len(spread), dtype=spread.dtype))
 
 
-def principal_components(vectors: Tensor, *, most: int = WIDE) -> Tensor:
+def scaled_components(vectors: Tensor, *, most: int = WIDE) -> Tensor:
     """(N, d) float64: the principal components, not rescaled one by one."""
     x = vectors.double().cpu()
     x = x - x.mean(0)
@@ -72,7 +72,7 @@ def cross_validated_signals(
     images: Tensor, texts: Tensor, audited: AuditedRows, fold: np.ndarray, *, seed: int
 ) -> Signals:
     """Gallery scores of every row and of its manufactured pair, and better partners, by fits that did not see it."""
-    images, texts = principal_components(images), principal_components(texts)
+    images, texts = scaled_components(images), scaled_components(texts)
     weight, signals = np.ones(len(fold)), {}
     for turn in range(PASSES):
         parts = [

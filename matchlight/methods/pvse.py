@@ -43,8 +43,6 @@ from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import groups
 from matchlight.training.strategies import Plain, WarmUp
 
-SENTENCES = ("ends", "last_word")
-
 
 def likeness(residuals: Tensor) -> Tensor:
     """(N, K, D) -> (N,): how alike the K residuals of an item are; 0 = all orthogonal."""

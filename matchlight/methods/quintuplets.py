@@ -23,7 +23,6 @@ from matchlight.training.mining.filters import Grouped
 TRIPLETS = ("off_text", "off_image")
 QUINTUPLETS = (*TRIPLETS, "off_pair", "off_partner")
 KINDS = {"offtri": TRIPLETS, "offquin": QUINTUPLETS, "adapoffquin": QUINTUPLETS}
-DRAWS = ("uniform", "normal")
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------

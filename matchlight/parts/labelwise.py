@@ -30,7 +30,6 @@ from matchlight.core import (
 )
 from matchlight.parts.layers import BatchNorm, masked_mean, unit
 
-INPUTS = ("raw", "unit", "standard", "root")
 TINY = 1e-12
 
 

@@ -13,6 +13,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from matchlight import plugins
 from matchlight.core import BadInput, Json, Sizes
-from matchlight.data import cache
+from matchlight.data.cache import folder as cache_folder
 from matchlight.files import read_json, write_json
 from matchlight.training.arguments import Arguments, BuiltOn, Kind, Settings, Value, converted, kinds
 from matchlight.training.contract import Recipe
@@ -252,7 +253,15 @@ def from_file(path: Path) -> Method:
     """The method that a Python file defines: the only one in its `METHODS`. The file is run: it is your own code."""
     if not path.is_file():
         raise BadInput(f"{path}: no such file; a method is a name from `matchlight methods` or a Python file")
-    spec = spec_from_file_location(f"matchlight_method_{path.stem}", path.resolve())
+    method = _run_file(path.resolve(), file_mark(path))
+    _remember(path.resolve())
+    return method
+
+
+@cache
+def _run_file(path: Path, mark: str) -> Method:
+    """Run a file once, however often it is asked for; a changed one (another `mark`) is run again."""
+    spec = spec_from_file_location(f"matchlight_method_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
@@ -266,8 +275,7 @@ def from_file(path: Path) -> Method:
         raise BadInput(f"{path}: METHODS must hold one Method, and holds {len(found)} (see docs/extending.md)")
     if found[0].name in plugins.names("methods"):
         raise BadInput(f"{path}: there is a method {found[0].name!r} already; its name must be another")
-    _remember(path.resolve())
-    return replace(found[0], file=path.resolve())
+    return replace(found[0], file=path)
 
 
 def file_mark(path: Path) -> str:
@@ -277,7 +285,7 @@ def file_mark(path: Path) -> str:
 
 def _known_files() -> Path:
     """Files that a person here has named: only these are run when a run of theirs is opened."""
-    return cache.folder() / "method-files.json"
+    return cache_folder() / "method-files.json"
 
 
 def _remember(path: Path) -> None:

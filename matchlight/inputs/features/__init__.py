@@ -25,6 +25,7 @@ from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.cache import cache_clear, cache_listing
 from matchlight.data.content import stamps
+from matchlight.devices import pick_device
 from matchlight.inputs.backbones import Backbone, Size, as_size, backbone
 from matchlight.inputs.features.decode import decoded, resized
 from matchlight.inputs.features.fill import Rows, kept
@@ -64,7 +65,7 @@ def extract(
         return given if isinstance(given, FeatureStore) else GivenFeatures(given)
     if kind not in KINDS:
         raise BadInput(f"{kind!r} is no kind of feature; known: {', '.join(KINDS)}")
-    source, where = _pictures(pairs), _device(device)
+    source, where = _pictures(pairs), pick_device(device)
     wanted = None if size in (None, "auto") else as_size(size)  # type: ignore[arg-type]
     network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted)
     shape = wanted or network.usual_size(where)
@@ -109,17 +110,6 @@ def _pictures(pairs: Pairs) -> PictureSource:
     if pairs.pictures is None or not len(pairs.pictures):
         raise BadInput(f"{pairs.root}: has no pictures to look at and no features; pictures in images/ would do")
     return pairs.pictures
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput(f"device {name!r}: this machine has no GPU torch can use; --device cpu works")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise BadInput(f"{name!r} is no device; known: auto, cpu, cuda") from None
 
 
 def _meta(pairs: Pairs, source: PictureSource, size: Size, **more: Any) -> dict[str, Any]:
