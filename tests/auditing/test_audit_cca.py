@@ -12,7 +12,7 @@ from matchlight.auditing.canonical_correlation import (
     RIDGE,
     cross_validated_signals,
     fit_canonical_correlation,
-    principal_components,
+    scaled_components,
 )
 from matchlight.auditing.neighbours import AuditedRows
 
@@ -66,9 +66,9 @@ def test_a_pair_without_weight_might_as_well_not_be_there():
         assert torch.allclose(one @ one.T, other @ other.T, atol=1e-5)
 
 
-def test_the_principal_components_keep_likeness():
+def test_the_scaled_components_keep_likeness():
     x = torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
-    small = principal_components(x, most=39)
+    small = scaled_components(x, most=39)
     flat = (x - x.mean(0)).double()
     assert small.shape == (50, 39)
     assert np.corrcoef((small @ small.T).flatten(), (flat @ flat.T).flatten())[0, 1] > 0.99
