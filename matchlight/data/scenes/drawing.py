@@ -56,20 +56,18 @@ def draw(
     out = Path(out)
     _check(pictures, captions, seed, size)
     require()
-    _claim(out)
-    try:
-        work = partial(one, out, captions, seed, size)
-        scenes = list(track(_spread(work, pictures, workers or os.cpu_count() or 1), "drawing scenes", pictures))
-        _write(
-            out,
-            scenes,
-            seed,
-            LICENCE.format(pictures=pictures, captions=captions, seed=seed, width=size[0], height=size[1]),
-        )
-    except OSError as error:
-        raise BadInput(
-            f"{out}: writing failed ({error.strerror or error}); the folder holds no whole data set"
-        ) from None
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out}: is a file; scenes are drawn into a new or empty folder")
+    licence = LICENCE.format(pictures=pictures, captions=captions, seed=seed, width=size[0], height=size[1])
+    with files.locked(out, "drawing there"):
+        try:
+            _claim(out)
+            work = partial(one, out, captions, seed, size)
+            scenes = list(track(_spread(work, pictures, workers or os.cpu_count() or 1), "drawing scenes", pictures))
+            _write(out, scenes, seed, licence)
+        except OSError as error:
+            why = files.FULL if files.is_full(error) else error.strerror or error
+            raise BadInput(f"{out}: writing failed ({why}); the folder holds no whole data set") from None
 
 
 def one(out: Path, captions: int, seed: int, size: tuple[int, int], index: int) -> Scene:
@@ -132,20 +130,17 @@ def _check(pictures: int, captions: int, seed: int, size: tuple[int, int]) -> No
 
 
 def _claim(out: Path) -> None:
-    """Make the folder ours, or say in one line why it cannot be."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if (out / UNFINISHED).exists():
-            raise BadInput(f"{out}: holds a draw that never finished, or is still going on; delete it to draw there")
-        files.remove_leftovers(out)
-        if any(out.iterdir()):
-            raise BadInput(f"{out}: is not empty; scenes are drawn into a new or empty folder")
-        (out / UNFINISHED).touch(exist_ok=False)
-        (out / "images").mkdir()
-    except FileExistsError:
-        raise BadInput(f"{out}: is a file or in use; scenes are drawn into a new or empty folder") from None
-    except OSError as error:
-        raise BadInput(f"{out}: cannot write there ({error.strerror}); choose a folder you may write to") from None
+    """Mark the folder, which we hold, as being drawn; what a draw left that was cut short is drawn again."""
+    if (out / UNFINISHED).exists():
+        for path in (out / "README.txt", out / "scenes.jsonl", out / "relevance.npz", *(out / "images").glob("*.webp")):
+            path.unlink(missing_ok=True)
+        if (out / "images").is_dir():
+            (out / "images").rmdir()
+        (out / UNFINISHED).unlink()
+    if not files.is_free(out):
+        raise BadInput(f"{out}: is not empty; scenes are drawn into a new or empty folder")
+    (out / UNFINISHED).touch()
+    (out / "images").mkdir()
 
 
 def _write(out: Path, scenes: Sequence[Scene], seed: int, licence: str) -> None:
