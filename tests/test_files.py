@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from matchlight import files
 from matchlight.cli.errors import explain
 from matchlight.core import BadInput
+from matchlight.data import cache
 
 HOLD = """
 import sys, time
@@ -170,6 +171,12 @@ def test_a_folder_that_is_held_is_rid_of_old_drafts_in_all_its_folders(tmp_path:
     killed_while_writing(tmp_path / "run" / "state")
     with files.locked(tmp_path / "run", "training into it"):
         assert not list((tmp_path / "run" / "state").iterdir())
+
+
+def test_an_entry_of_the_cache_that_is_held_is_rid_of_old_drafts(tmp_path: Path) -> None:
+    killed_while_writing(tmp_path)
+    with cache.locked(tmp_path):
+        assert not any(files.is_draft(path) for path in tmp_path.iterdir())
 
 
 def test_drafts_of_a_process_that_runs_stay(tmp_path: Path) -> None:

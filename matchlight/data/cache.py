@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.files import LOCK, Lock, try_lock, write_text
+from matchlight.files import LOCK, Lock, remove_leftovers, try_lock, write_text
 
 META, PROGRESS = "meta.json", "progress.json"
 NAME = re.compile(r"[0-9a-f]{32}")  # nothing else in the folder is ours, so nothing else is ever removed
@@ -67,6 +67,7 @@ def locked(entry: Path) -> Iterator[None]:
         say(f"waiting for another process that is writing {entry}")
         lock.acquire(wait=True)
     try:
+        remove_leftovers(entry)
         yield
     finally:
         lock.release()
