@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +44,18 @@ def test_as_many_labels_as_pictures_are_refused_before_their_table_is_made(
 ) -> None:
     lines(tmp_path, 40)
     assert Pairs.read(tmp_path).labels is not None
-    assert annotations.MOST_LABELLED < 60_000 * 2 * 60_000  # what sixty thousand would take
-    monkeypatch.setattr(annotations, "MOST_LABELLED", 40 * 2 * 39)
+    assert annotations.MOST_OF_ONE < 60_000 * 60_000  # a label a caption, all of one picture
+    monkeypatch.setattr(annotations, "MOST_OF_ONE", 40 * 2 * 39)
     with pytest.raises(BadInput, match="40 different labels for 40 captions"):
+        Pairs.read(tmp_path)
+
+
+def test_labels_that_many_share_may_take_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotations, "MOST_OF_ONE", 2 * 80 - 1)
+    lines(tmp_path, 40, labels=["one", "two"])
+    assert Pairs.read(tmp_path).labels is not None
+    monkeypatch.setattr(annotations, "MOST_LABELLED", 2 * 80 - 1)
+    with pytest.raises(BadInput, match="2 different labels for 40 captions"):
         Pairs.read(tmp_path)
 
 
@@ -75,3 +86,33 @@ def test_relevance_that_unpacks_to_more_than_a_whole_matrix_is_refused(tmp_path:
     np.savez_compressed(tmp_path / "relevance.npz", row=few, col=few, data=few, **{**shape, "shape": huge})
     with pytest.raises(BadInput, match="1000000000000 x 3; captions x pictures is 3 x 3"):
         Pairs.read(tmp_path)
+
+
+DAMAGED = """
+import sys
+from pathlib import Path
+from matchlight.core import BadInput
+from matchlight.pairs import Pairs
+folder = Path(sys.argv[1])
+file, told = folder / "pairs.parquet", 0
+whole = file.read_bytes()
+foot = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+for place in range(foot, len(whole) - 8, 3):
+    file.write_bytes(whole[:place] + bytes([whole[place] ^ 3]) + whole[place + 1 :])
+    try:
+        Pairs.read(folder)
+    except BadInput:
+        told += 1
+print(told)
+"""
+
+
+def test_no_damaged_byte_of_a_parquet_files_last_part_ends_the_process(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pa.table({"image": ["a.png", "b.png"], "caption": ["a", "b"]}), tmp_path / "pairs.parquet", store_schema=False
+    )
+    ended = subprocess.run([sys.executable, "-c", DAMAGED, str(tmp_path)], capture_output=True, text=True)
+    assert ended.returncode == 0 and int(ended.stdout.split()[-1]) > 20, ended.stderr[-500:]

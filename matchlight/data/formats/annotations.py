@@ -57,6 +57,7 @@ def problem(kind: str, examples: Sequence[str]) -> list[Problem]:
 
 
 MOST_LABELLED = 4 << 30  # pictures and captions, times labels: a byte each
+MOST_OF_ONE, SHARED = 1 << 30, 10  # the same for labels that fewer pictures and captions share, on average
 
 
 @dataclass
@@ -198,8 +199,9 @@ class Annotations:
         if not self.labelled:
             return None
         names = sorted(set().union(*self.image_labels.values(), *self.text_labels))
-        size = len(names) * (len(kept) + len(self.captions))
-        if size > MOST_LABELLED:
+        items = len(kept) + len(self.captions)
+        size = len(names) * items
+        if size > (MOST_LABELLED if items >= SHARED * len(names) else MOST_OF_ONE):
             raise BadInput(
                 f"{self.file}: {len(names):,} different labels for {len(self.captions):,} captions would take "
                 f"{size / 1e9:.1f} GB; labels are classes that pictures share: leave the column out if these are none"
