@@ -24,6 +24,7 @@ from PIL import Image
 
 from matchlight.console import track
 from matchlight.data.formats.sources import BytePictures
+from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features import Backbone, _device, _run, _seen, backbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.pairs import Pairs, PictureSource
@@ -77,7 +78,7 @@ def measure(source: PictureSource, device: torch.device) -> list[dict[str, Any]]
 
 
 def _line(source: PictureSource, network: Backbone, name: str, form: str, batch: int) -> dict[str, Any]:
-    rows = np.concatenate([rows for rows, _ in decoded(source, 0, SIZES[name], 32)])
+    rows = np.concatenate([rows for rows, _ in decoded(source, 0, Preprocessing(SIZES[name]), 32)])
     clock, processor = best(lambda: network_alone(network, rows, batch))
     whole, _ = best(lambda: whole_path(source, network, SIZES[name], batch))
     times = {"network ms": 1000 * clock / len(rows), "cpu ms": 1000 * processor / len(rows)}

@@ -15,9 +15,9 @@ from torch import Tensor
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items
 from matchlight.data.formats.decoding import decode
 from matchlight.files import regular
-from matchlight.inputs.backbones import Backbone, Size, as_size
+from matchlight.inputs.backbones import Backbone
+from matchlight.inputs.backbones.vision_transformer import EVERY_CELL
 from matchlight.inputs.features import backbone, encode
-from matchlight.inputs.features.decode import resized
 from matchlight.inputs.prepare import View
 from matchlight.inputs.text import UNK, pad, tokenize
 from matchlight.runs.folder import Run
@@ -41,13 +41,8 @@ class QueryEncoder:
         return View.from_json(self.run.info["view"])
 
     @cached_property
-    def _size(self) -> Size:
-        assert self._view.size is not None  # settled before the first picture was read
-        return as_size(self._view.size)
-
-    @cached_property
     def _backbone(self) -> Backbone:
-        network = backbone(self._view.backbone, self._size)
+        network = backbone(self._view.backbone, self._view.size, choice=self._view.choice or EVERY_CELL)
         return network.for_inference().to(self.run.device)
 
     @cached_property
@@ -110,11 +105,11 @@ class QueryEncoder:
         """Pictures as features or pixels, made as at training time."""
         if not self.sees:
             raise BadInput("this model reads ready-made features; a picture cannot be turned into them here")
-        size = self._size
+        made = self._view.preprocessing
         place = torch.zeros(len(pictures), dtype=torch.int64)
         if self._view.kind == "pixels":
-            return Items(torch.from_numpy(np.stack([resized(one, size) for one in pictures])), None, place)
-        features = encode(pictures, self._backbone, kind=self._view.kind, size=size)
+            return Items(torch.from_numpy(np.stack([made.pixels(one) for one in pictures])), None, place)
+        features = encode(pictures, self._backbone, kind=self._view.kind, size=made)
         return Items(torch.from_numpy(features).float(), None, place)
 
     # ---- both --------------------------------------------------------------------------------------------------------

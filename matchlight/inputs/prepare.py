@@ -10,7 +10,9 @@ import torch
 
 from matchlight.core import BadInput, Json, Sizes
 from matchlight.data.formats import boxes
-from matchlight.inputs.backbones import Size, backbone, backbone_class
+from matchlight.inputs.backbones import Size, TokenChoice, as_size, backbone, backbone_class
+from matchlight.inputs.backbones.preprocessing import Preprocessing, known_resample
+from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBackbone, known_tokens
 from matchlight.inputs.batches import Table
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
@@ -27,27 +29,53 @@ class View:
     size: int | Size | None = None  # of the pictures a backbone gets, a square or height and width; None: not settled
     boxes: bool = False  # pictures come with boxes of what is in them
     sentences: str = ""  # the sentence encoder whose word pieces captions are cut into; none: words of our own
+    choice: TokenChoice | None = None  # which tokens of a vision transformer are read; None: every cell
+    stated: Preprocessing | None = None  # as a library's network states it; None: the whole picture, bilinear
+    settled: bool = False  # size, choice and preprocessing are those of a network that was looked at
 
     def to_json(self) -> dict[str, Json]:
         """As recipe.json holds it: what does not apply is left out."""
         size: Json = list(self.size) if isinstance(self.size, tuple) else self.size
         seen: dict[str, Json] = {} if self.kind == "given" else {"backbone": self.backbone, "size": size}
         more: dict[str, Json] = {"boxes": True} if self.boxes else {}
+        if self.choice:
+            more |= {"tokens": self.choice.tokens, "cells": list(self.choice.cells) if self.choice.cells else None}
+        if self.stated:
+            more |= {"shorter": self.stated.shorter, "resample": self.stated.resample}
         return {"kind": self.kind, **seen, **more, **({"sentences": self.sentences} if self.sentences else {})}
 
     @staticmethod
     def from_json(value: Mapping[str, object]) -> View:
         """What recipe.json says."""
-        backbone, sentences = str(value.get("backbone") or LITE), str(value.get("sentences") or "")
-        return View(str(value["kind"]), backbone, _size(value.get("size")), bool(value.get("boxes")), sentences)
+        view = View(str(value["kind"]), str(value.get("backbone") or LITE), _size(value.get("size")))
+        named, cells, shorter = value.get("tokens"), _size(value.get("cells")), value.get("shorter")
+        choice = TokenChoice(known_tokens(named), as_size(cells) if cells else None) if named else None
+        if "resample" in value and view.size:
+            edge = shorter if isinstance(shorter, int) else None
+            way = known_resample(str(value["resample"]))
+            view = replace(view, stated=Preprocessing(as_size(view.size), edge, way, reducing=False))
+        sentences = str(value.get("sentences") or "")
+        settled = view.size is not None
+        return replace(view, boxes=bool(value.get("boxes")), sentences=sentences, choice=choice, settled=settled)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How pictures become pixels; the size is settled by then."""
+        assert self.size is not None
+        return self.stated or Preprocessing(as_size(self.size))
 
     def with_size(self, device: torch.device) -> View:
         """A model keeps the picture size it was trained with, so the size is settled once and stored."""
-        if self.kind == "given" or self.size:
+        if self.kind == "given" or self.settled:
             return self
         known = backbone_class(self.backbone).size_without_weights(device)
-        height, width = known or backbone(self.backbone).usual_size(device)
-        return replace(self, size=height if height == width else (height, width))
+        if known:
+            return replace(self, size=self.size or _square(known), choice=None, settled=True)
+        network = backbone(self.backbone, self.size, choice=self.choice)
+        made = network.preprocessing(network.usual_size(device))
+        choice = TokenChoice(network.tokens, network.cell_grid) if isinstance(network, TokenBackbone) else None
+        stated = None if made == Preprocessing(made.size) else made
+        return replace(self, size=_square(made.size), choice=choice, stated=stated, settled=True)
 
 
 @dataclass
@@ -71,14 +99,17 @@ def view_of(arguments: Mapping[str, object], *, pooled: bool, pairs: Pairs) -> V
     """How a method with these arguments wants to see pictures, and captions where it reads them with its own words."""
     backbone, size = str(arguments.get("backbone", LITE)), _size(arguments.get("pixels"))
     sentences = str(arguments.get("sentences") or "")
+    cells = arguments.get("cells")
+    choice = TokenChoice.written(known_tokens(arguments.get("tokens", "both")), str(cells) if cells else None)
     if arguments.get("finetune"):
         if pairs.pictures is None:
             raise BadInput(f"{pairs.root}: finetune=true needs pictures, and this set has only features")
-        return View("pixels", backbone, size, sentences=sentences)
+        return View("pixels", backbone, size, sentences=sentences, choice=choice)
     if pairs.features is not None:
         return View("given", sentences=sentences)
     things = bool(arguments.get("boxes")) and boxes.known(pairs)
-    return View("pooled" if pooled else "grid", backbone, size, boxes=things, sentences=sentences)
+    kind = "pooled" if pooled else "grid"
+    return View(kind, backbone, size, boxes=things, sentences=sentences, choice=choice)
 
 
 def _size(value: object) -> int | Size | None:
@@ -87,6 +118,10 @@ def _size(value: object) -> int | Size | None:
         height, width = value
         return int(height), int(width)
     return value if isinstance(value, int) and value else None
+
+
+def _square(size: Size) -> int | Size:
+    return size[0] if size[0] == size[1] else size
 
 
 def _images(pairs: Pairs, view: View, device: torch.device) -> tuple[FeatureSource, list[int]]:
@@ -98,10 +133,16 @@ def _images(pairs: Pairs, view: View, device: torch.device) -> tuple[FeatureSour
         return pairs.features, []
     store: features.Store
     if view.kind == "pixels":
-        assert view.size is not None  # `with_size` settles it first
-        store = features.pixels(pairs, size=view.size)
+        store = features.pixels(pairs, view.preprocessing)
     else:
-        store = features.extract(pairs, backbone=view.backbone, kind=view.kind, device=device.type, size=view.size)
+        store = features.extract(
+            pairs,
+            backbone=view.backbone,
+            kind=view.kind,
+            device=device.type,
+            size=view.preprocessing,
+            choice=view.choice or EVERY_CELL,
+        )
     return store, list(store.broken)
 
 

@@ -24,7 +24,6 @@ from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots
-from matchlight.parts.encoders import from_pixels
 from matchlight.parts.objectives import Probable
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.training.arguments import (
@@ -42,7 +41,7 @@ from matchlight.training.arguments import (
 )
 from matchlight.training.contract import Recipe
 from matchlight.training.registry import Method
-from matchlight.training.schedules import half_cosine, staircase
+from matchlight.training.schedules import BackboneRates, backbone_groups, half_cosine, staircase
 from matchlight.training.strategies import Together, WarmUp
 
 OFFICIAL_BATCH = 256  # what the authors' evaluation reads at once: with their padding, embeddings depend on it
@@ -50,23 +49,32 @@ AROUND = (1, 2)  # <start> and <end>: never changed
 
 
 def own_rates(
-    matcher: Matcher, objective: Objective, *, rate: float, shares: dict[str, float], decay: float
+    matcher: Matcher,
+    objective: Objective,
+    *,
+    rate: float,
+    slots: float,
+    reader: float,
+    backbone: BackboneRates,
+    decay: float,
 ) -> list[Group]:
     """What was pretrained; all else of the pictures and the captions' set module, slowly; all else of the captions."""
-    parts: dict[str, list[nn.Parameter]] = {"heads": list(objective.parameters()), **{name: [] for name in shares}}
+    parts: dict[str, list[nn.Parameter]] = {"heads": list(objective.parameters()), "slots": [], "reader": []}
     for name, p in matcher.named_parameters():
-        parts[_part(name)].append(p)
-    return [
-        Group(name=name, params=params, lr=rate * shares.get(name, 1.0), weight_decay=decay)
+        if ".backbone." not in name:
+            parts[_part(name)].append(p)
+    shares = {"heads": 1.0, "slots": slots, "reader": reader}
+    own = {
+        name: [Group(name=name, params=params, lr=rate * shares[name], weight_decay=decay)] if params else []
         for name, params in parts.items()
-        if params
-    ]
+    }
+    pictures = backbone_groups(matcher, rate, backbone, decay=decay)
+    return [*own["heads"], *own["slots"], *pictures, *own["reader"]]
 
 
 def _part(name: str) -> str:
-    for pretrained in ("backbone", "reader"):
-        if f".{pretrained}." in name:
-            return pretrained
+    if ".reader." in name:
+        return "reader"
     return "slots" if name.startswith("encoders.image.") or ".slots." in name else "heads"
 
 
@@ -146,7 +154,7 @@ class DivE(TunedPictures, Staircase, Training):
         spent = Together if self.together else WarmUp
         falls = half_cosine if self.schedule == "cosine" else staircase
         length = {"epochs": self.epochs} if self.schedule == "cosine" else {"every": self.decay_every}
-        shares = {"slots": self.slot_rate, "backbone": self.backbone_rate, "reader": self.sentences_rate}
+        rates = partial(own_rates, slots=self.slot_rate, reader=self.sentences_rate, backbone=self.backbone_rates())
         words = 0.0 if self.sentences else self.drop_words  # pieces are dropped by their encoder, which knows words
         crop = self.crop if self.finetune else None
         return Recipe(
@@ -155,7 +163,7 @@ class DivE(TunedPictures, Staircase, Training):
             strategy=spent(gentle, epochs=self.warm if self.loss == "triplet" else 0),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(own_rates, rate=self.rate, shares=shares, decay=self.decay),
+            groups=partial(rates, rate=self.rate, decay=self.decay),
             optimiser="adamw",
             schedule=partial(
                 own_factors, rates=partial(falls, **length), frozen=self.freeze_epochs if self.finetune else 0
@@ -184,7 +192,7 @@ class DivE(TunedPictures, Staircase, Training):
             drop=self.drop_regions,
             pooling=self.pooling,
         )
-        sides = {IMAGE: from_pixels(image, self.backbone) if self.finetune else image, TEXT: self.caption_sets(sizes)}
+        sides = {IMAGE: self.behind_backbone(image), TEXT: self.caption_sets(sizes)}
         matcher = Matcher(sides, set_similarity(self.similarity, alpha=self.alpha, learned=self.match_learned))
         if self.padding == "official":
             matcher.depends_on_padding, matcher.encode_batch = True, OFFICIAL_BATCH

@@ -29,7 +29,7 @@ from matchlight.inputs.augmentation import PAD, crop_flip_colour, drop_words, ro
 from matchlight.methods.gaussians import Draws, Uncertain, both_sides, log_odds, squares
 from matchlight.methods.pvse import INSIDE, SIDES, flat
 from matchlight.methods.pvse import NAMES as MEANS
-from matchlight.parts.encoders import from_pixels, gru_names, lengths
+from matchlight.parts.encoders import gru_names, lengths
 from matchlight.training.arguments import Count, NonNegative, Share, Training, TunedPictures, Value
 from matchlight.training.contract import Recipe, Siblings
 from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
@@ -165,7 +165,7 @@ class PCME(TunedPictures, Training):
             sides = both_sides(
                 sizes, self.dim, **shape, start=self.log_sigma, eps=self.eps, samples=self.samples, keep=keep
             )
-            image = from_pixels(sides[IMAGE], self.backbone) if self.finetune else sides[IMAGE]
+            image = self.behind_backbone(sides[IMAGE])
             draws = Draws(measure=self.measure, samples=self.samples, scale=self.scale, shift=self.shift)
             return Uncertain({IMAGE: image, TEXT: sides[TEXT]}, draws)
 
@@ -175,7 +175,7 @@ class PCME(TunedPictures, Training):
             strategy=Plain(),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             optimiser="adamp",
             schedule=partial(two_stages, epochs=self.epochs, tune=self.tune, tune_rate=self.tune_rate),
             clip=self.clip,

@@ -24,7 +24,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Matcher, Ob
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
-from matchlight.parts.encoders import from_pixels, gru_names
+from matchlight.parts.encoders import gru_names
 from matchlight.parts.objectives import contrast, hinge_all, hinge_hardest
 from matchlight.parts.set_similarities import BestPair, discrepancy
 from matchlight.training.arguments import (
@@ -144,9 +144,7 @@ class PVSE(TunedPictures, Ranking, Training):
             text = polysemous_text(
                 sizes.vocabulary, self.dim, word_dim=self.word_dim, last_word=self.sentence == "last_word", **shape
             )
-            return Matcher(
-                {IMAGE: from_pixels(image, self.backbone) if self.finetune else image, TEXT: text}, BestPair()
-            )
+            return Matcher({IMAGE: self.behind_backbone(image), TEXT: text}, BestPair())
 
         objective = partial(
             Polysemy, margin=self.margin, diversity=self.diversity, mmd=self.mmd, siblings=self.siblings
@@ -157,7 +155,7 @@ class PVSE(TunedPictures, Ranking, Training):
             strategy=WarmUp(objective(hardest=False), epochs=self.warm) if self.warm else Plain(),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             optimiser="amsgrad",
             schedule=partial(halved, every=self.halve_every),
             clip=self.clip,

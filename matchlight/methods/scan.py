@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Similarity, Sizes
 from matchlight.inputs.augmentation import changed
 from matchlight.parts.attention import CrossAttention, Meeting, attention, combined, cosines
-from matchlight.parts.encoders import Words, from_pixels, gru_names
+from matchlight.parts.encoders import Words, gru_names
 from matchlight.parts.layers import glorot, unit
 from matchlight.parts.objectives import Hinge
 from matchlight.scoring import kernels
@@ -118,14 +118,14 @@ class AttentionArguments(TunedPictures, Ranking, Staircase, Training):
             image = Regions(sizes.image_dim, self.dim, unit_length=self.image_norm)
             reading = {"both_ways": both_ways, "unit_length": self.text_norm}
             text = WordStates(sizes.vocabulary, self.dim, word_dim=self.word_dim, **reading)
-            seen: nn.Module = from_pixels(image, self.backbone) if self.finetune else image
+            seen: nn.Module = self.behind_backbone(image)
             return Matcher({IMAGE: seen, TEXT: text}, similarity())
 
         return Recipe(
             matcher=matcher,
             objective=partial(hinge, hardest=self.hardest),
             strategy=WarmUp(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             schedule=partial(staircase, every=self.decay_every),
             epochs=self.epochs,
             batch=self.batch,

@@ -28,7 +28,7 @@ from matchlight.inputs.augmentation import changed
 from matchlight.methods.shared_losses import Labelled
 from matchlight.methods.shared_tokens import UNK, RegionTokens, VectorToken, WordTokens
 from matchlight.methods.shared_transformer import Guess, Shared, label_vectors
-from matchlight.parts.encoders import from_pixels, gru_names
+from matchlight.parts.encoders import gru_names
 from matchlight.parts.layers import masked_mean, unit
 from matchlight.training.arguments import BatchSize, Count, NonNegative, Positive, Share, Training, TunedPictures, Value
 from matchlight.training.contract import Recipe, Siblings
@@ -156,7 +156,7 @@ class SemanticSharing(TunedPictures, Training):
 
         def matcher() -> Matcher:
             encoders, guesses = tokens(sizes, self.dim, objects=self.objects, **named)
-            encoders[IMAGE] = from_pixels(encoders[IMAGE], self.backbone) if self.finetune else encoders[IMAGE]
+            encoders[IMAGE] = self.behind_backbone(encoders[IMAGE])
             parts = [IMAGE, TEXT] if self.variant == "independent" else [BOTH]
             shared = {name: Shared(self.dim, sizes.classes, **inside) for name in parts}
             return Sharing(encoders, shared, guesses, measure=self.measure, padding=self.padding)
@@ -168,7 +168,7 @@ class SemanticSharing(TunedPictures, Training):
             strategy=Plain(),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             clip=self.clip,
             select=self.select,
             siblings=self.siblings,

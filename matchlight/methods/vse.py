@@ -21,7 +21,7 @@ from torch import nn
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Sizes
 from matchlight.inputs.augmentation import changed, drop_regions
-from matchlight.parts.encoders import LastState, Words, from_pixels, gru_names, lengths
+from matchlight.parts.encoders import LastState, Words, gru_names, lengths
 from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
 from matchlight.parts.objectives import Hinge, Probable
 from matchlight.parts.similarities import Dot, Order
@@ -92,7 +92,7 @@ class VSEPlusPlus(TunedPictures, Ranking, Staircase, Training):
                 absolute=self.absolute,
                 eps=self.eps,
             )
-            picture = from_pixels(image, self.backbone) if self.finetune else image
+            picture = self.behind_backbone(image)
             return Matcher({IMAGE: picture, TEXT: text}, Dot() if self.measure == "cosine" else Order())
 
         return Recipe(
@@ -101,7 +101,7 @@ class VSEPlusPlus(TunedPictures, Ranking, Staircase, Training):
             strategy=Plain(),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             schedule=partial(staircase, every=self.decay_every),
             clip=self.clip,
             select=self.select,
@@ -186,7 +186,7 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             matcher=partial(self.network, sizes),
             objective=hinge if self.loss == "hinge" else self.probable,
             strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=self.decay),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=self.decay),
             optimiser="adamw",
             schedule=partial(released, rates=rates, frozen=frozen),
             epochs=self.epochs,
@@ -225,7 +225,7 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             top=self.top_words,
             dropout=self.dropout,
         )
-        seen: nn.Module = from_pixels(regions, self.backbone) if self.finetune else regions
+        seen: nn.Module = self.behind_backbone(regions)
         return Matcher({IMAGE: seen, TEXT: words}, Dot())
 
 

@@ -23,7 +23,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Ob
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.captioning import Captioner, Described, in_order
 from matchlight.methods.vse import WORDS
-from matchlight.parts.encoders import LastState, from_pixels
+from matchlight.parts.encoders import LastState
 from matchlight.parts.layers import BatchNorm, glorot, unit
 from matchlight.parts.objectives import Hinge
 from matchlight.parts.similarities import Dot
@@ -153,7 +153,7 @@ class VSRN(TunedPictures, Ranking, Staircase, Training):
             text = LastState(
                 sizes.vocabulary, self.dim, word_dim=self.word_dim, layers=self.layers, absolute=False, eps=self.eps
             )
-            return Matcher({IMAGE: from_pixels(image, self.backbone) if self.finetune else image, TEXT: text}, Dot())
+            return Matcher({IMAGE: self.behind_backbone(image), TEXT: text}, Dot())
 
         hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
         decoder: dict[str, Any] = {
@@ -173,7 +173,7 @@ class VSRN(TunedPictures, Ranking, Staircase, Training):
             strategy=Gently(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
             epochs=self.epochs,
             batch=self.batch,
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rate, decay=0.0),
+            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
             schedule=partial(staircase, every=self.decay_every),
             clip=self.clip,
             select=self.select,

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from matchlight.core import Embedding, Items
 from matchlight.inputs.augmentation import PAD
+from matchlight.inputs.backbones import backbone
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice, Tuning
 from matchlight.parts.layers import unit
 
 
@@ -146,10 +148,10 @@ class LastState(nn.Module):
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
-def from_pixels(regions: nn.Module, name: str) -> Seen:
+def from_pixels(regions: nn.Module, name: str, choice: TokenChoice, tuning: Tuning) -> Seen:
     """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
-    from matchlight.inputs.features import backbone
-
-    seen = backbone(name)
+    seen = backbone(name, choice=choice)
     seen.freeze_statistics()
+    if isinstance(seen, TokenBackbone) and tuning != Tuning():
+        seen.prepare_tuning(tuning)
     return Seen(seen, regions)

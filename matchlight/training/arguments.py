@@ -21,8 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal, TypeVar
 
+from torch import nn
+
 from matchlight.core import BadInput, Sizes
+from matchlight.inputs.backbones.vision_transformer import TokenChoice, Tokens, Tuning
+from matchlight.parts.encoders import from_pixels
 from matchlight.training.contract import Recipe, Select, Siblings
+from matchlight.training.schedules import BackboneRates
 
 Value = None | bool | int | float | str
 Settings = Mapping[str, Value]
@@ -103,18 +108,40 @@ class Training(Arguments):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Arguments):
-    """Which network pictures are seen through, and at what size."""
+    """Which network pictures are seen through, at what size, and what is read of a vision transformer."""
 
     backbone: str = "lite0"
     pixels: Count | None = None
+    tokens: Tokens = "both"
+    cells: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedPictures(Pictures):
-    """That network, and whether it is trained along."""
+    """That network, and whether and how it is trained along.
+
+    `backbone_rate` is a share of the rate as a CNN bears it; a vision transformer gets a fifteenth of that.
+    `layer_decay`, `last`, `drop_path` and `checkpointing` are for vision transformers.
+    """
 
     finetune: bool = False
     backbone_rate: NonNegative = 0.1
+    layer_decay: Fraction = 1.0
+    last: Whole | None = None
+    drop_path: Share = 0.0
+    checkpointing: bool = False
+
+    def backbone_rates(self) -> BackboneRates:
+        """How fast the backbone learns beside the rest."""
+        return BackboneRates(self.backbone_rate, self.layer_decay)
+
+    def behind_backbone(self, encoder: nn.Module) -> nn.Module:
+        """The encoder of cells as it is, or behind the backbone where that is trained."""
+        if not self.finetune:
+            return encoder
+        choice = TokenChoice.written(self.tokens, self.cells)
+        tuning = Tuning(self.last, self.drop_path, self.checkpointing)
+        return from_pixels(encoder, self.backbone, choice, tuning)
 
 
 @dataclass(frozen=True, kw_only=True)

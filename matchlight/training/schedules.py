@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+from torch import nn
 
 from matchlight.core import Group, Matcher, Objective, Rates, Schedule
+from matchlight.inputs.backbones import Backbone
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 
 
-def groups(matcher: Matcher, objective: Objective, *, rate: float, backbone: float, decay: float) -> list[Group]:
+@dataclass(frozen=True)
+class BackboneRates:
+    """How fast a backbone learns beside the rest."""
+
+    share: float  # of the rate, for a CNN; other kinds bear a share of this: `Backbone.rate_share`
+    layer_decay: float = 1.0  # each layer's rate as a share of the layer behind it
+
+
+def groups(
+    matcher: Matcher, objective: Objective, *, rate: float, backbone: BackboneRates, decay: float
+) -> list[Group]:
     """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
-    slow = [p for name, p in matcher.named_parameters() if ".backbone." in name]
     rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
     heads = Group(name="heads", params=rest, lr=rate, weight_decay=decay)
-    return [heads] + ([Group(name="backbone", params=slow, lr=rate * backbone, weight_decay=decay)] if slow else [])
+    return [heads, *backbone_groups(matcher, rate, backbone, decay=decay)]
+
+
+def backbone_groups(matcher: Matcher, rate: float, backbone: BackboneRates, *, decay: float) -> list[Group]:
+    """The backbones' parameters that learn, at the rate their kind bears, each layer slower than the one behind it."""
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for network in (part for part in matcher.modules() if isinstance(part, Backbone)):
+        depth = network.depths() if isinstance(network, TokenBackbone) and backbone.layer_decay < 1 else {}
+        last = max(depth.values(), default=0)
+        for name, parameter in network.named_parameters():
+            if parameter.requires_grad:
+                behind = last - depth.get(name, last)
+                own = rate * backbone.share * network.rate_share * backbone.layer_decay**behind
+                by_rate.setdefault(own, []).append(parameter)
+    return [Group(name="backbone", params=some, lr=own, weight_decay=decay) for own, some in by_rate.items()]
 
 
 def staircase(epoch: int, step: int, steps: int, *, every: int) -> float:

@@ -163,7 +163,7 @@ def test_a_timm_network_gives_cells_whatever_its_layout(monkeypatch, last):
     assert_close(found.normalise(torch.full((1, 3, 1, 1), 255.0)), torch.full((1, 3, 1, 1), 2.0))  # (1 - .5) / .25
 
 
-def test_a_transformers_folder_gives_patches_without_the_class_token(tmp_path):
+def test_a_transformers_folder_gives_class_token_and_patches_and_the_same_hash_each_time(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     config = transformers.ViTConfig(**sizes, image_size=32, patch_size=16)
@@ -175,8 +175,9 @@ def test_a_transformers_folder_gives_patches_without_the_class_token(tmp_path):
     pixels = torch.rand(2, 3, 32, 32) * 255
     with torch.inference_mode():
         whole = model(pixel_values=pixels / 127.5 - 1).last_hidden_state
-        assert_close(found(pixels), whole[:, 1:])
-    assert (found.dim, found.size, found.cells()) == (8, (32, 32), 4)
+        assert_close(found(pixels), whole)  # the class token first, then the patches
+    assert (found.dim, found.size, found.cells()) == (8, (32, 32), 5)
+    assert features.backbone(f"hf:{tmp_path}").fingerprint() == found.fingerprint()  # features are found again by it
     view = View("grid", f"hf:{tmp_path}")
     assert view.with_size(torch.device("cpu")).size == 32  # training shows it pictures of that size too
 

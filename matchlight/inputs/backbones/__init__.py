@@ -1,10 +1,13 @@
 """Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0" (1, 2), "timm:NAME", "hf:NAME".
 
 A backbone is one Module, used frozen (its features are extracted once and cached) or trained end to end. It does its
-own normalising, so everything outside it speaks of plain pixels, and it always gives (N, cells, dim): tokens that stand
-for no place in the picture (a class token, registers) are left out. Pooled features are the mean over the cells.
+own normalising, so everything outside it speaks of plain pixels, and it always gives (N, cells, dim). Vision
+transformers may put their class token before the cells. Pooled features are the mean over the cells (and the class
+token beside it).
 
     base.py             what a backbone is: the class that ours and other people's are made of
+    preprocessing.py    from a picture to pixels: size, whole or cropped, resampling
+    vision_transformer.py  class token and cells; layers, frozen or tuned
     lite.py             EfficientNet-Lite;  lite_weights.py: its weights, found and checked
     lite_backbones.py   lite0, lite1, lite2
     timm_backbones.py   timm:NAME
@@ -17,17 +20,25 @@ from collections.abc import Callable
 
 from matchlight import plugins
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.base import Backbone, Size, as_size
+from matchlight.inputs.backbones.base import Backbone
+from matchlight.inputs.backbones.preprocessing import Size, as_size
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice
 
-__all__ = ["Backbone", "Size", "as_size", "backbone", "backbone_class", "is_backbone"]
+__all__ = ["Backbone", "Size", "TokenChoice", "as_size", "backbone", "backbone_class", "is_backbone"]
 
 
-def backbone(name: str, size: int | Size | None = None) -> Backbone:
-    """A backbone by name: "lite0", "timm:NAME", a plug-in's; `size` is that of the pictures to come."""
+def backbone(name: str, size: int | Size | None = None, *, choice: TokenChoice | None = None) -> Backbone:
+    """A backbone by name: "lite0", "timm:NAME", a plug-in's; `size` is that of the pictures to come.
+
+    `choice` is what a vision transformer gives: its class token, its patches averaged to so many rows and columns, or
+    both. Other networks have cells only.
+    """
     make: Callable[..., Backbone] = backbone_class(name)
     rest = name.partition(":")[2]
     made = make(rest) if rest else make()
     made.size = made.size if size is None else as_size(size)
+    if isinstance(made, TokenBackbone) and choice is not None:
+        made.tokens, made.cell_grid = choice.tokens, choice.cells or made.cell_grid
     return made.eval()
 
 

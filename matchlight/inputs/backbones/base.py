@@ -25,23 +25,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import BadInput
-
-Size = tuple[int, int]  # height, width
-
-
-def as_size(size: int | tuple[int, int] | list[int]) -> Size:
-    """One number is a square; two are height, width."""
-    height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-    if min(height, width) < 1 or max(height, width) > 4096:
-        raise BadInput(f"a picture size of {height} x {width} cannot be used; both sides must lie in 1..4096")
-    return height, width
+from matchlight.inputs.backbones.preprocessing import Preprocessing, Size, as_size
 
 
 class Backbone(nn.Module):
     """Pixels (N, 3, H, W) in 0..255 -> (N, cells, dim)."""
 
     takes: ClassVar[str] = ""  # what stands after the colon of `backbone=timm:NAME`, in capitals; "": no colon
+    rate_share: float = 1.0  # of the rate that a CNN is tuned with: what was trained longer bears smaller steps
     name: str  # as it was asked for: features are cached under it
     dim: int
     size: Size | None = None  # the size it was made for; None: any, chosen by the device
@@ -65,6 +56,19 @@ class Backbone(nn.Module):
     def grid(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) normalised pixels -> (N, cells, dim)."""
         raise NotImplementedError
+
+    @property
+    def pooled_dim(self) -> int:
+        """Numbers of a picture's one vector."""
+        return self.dim
+
+    def pooled(self, pixels: Tensor) -> Tensor:
+        """(N, pooled_dim): the mean over the cells."""
+        return self(pixels).mean(1)
+
+    def preprocessing(self, size: Size) -> Preprocessing:
+        """How a picture becomes pixels of this size: whole, its sides squashed."""
+        return Preprocessing(size)
 
     def usual_size(self, device: torch.device) -> Size:
         """The picture size on this device where none is asked for: its own, or one that the device looks at fast."""

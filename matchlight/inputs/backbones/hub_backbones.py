@@ -2,66 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.base import Backbone, as_size, first_line, to_255
+from matchlight.inputs.backbones.base import first_line, to_255
+from matchlight.inputs.backbones.preprocessing import USUAL, Preprocessing, Size, as_size, stated
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 
-HALF = (0.5, 0.5, 0.5)
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+CLASS_TOKENS = ("cls_token", "class_embedding")  # what libraries call it among the embeddings
 
 
-class HubBackbone(Backbone):
+class HubBackbone(TokenBackbone):
     """A vision model of the transformers library: a name on the hub or a folder, safetensors only, no remote code."""
 
     takes = "NAME"
 
     def __init__(self, name: str):
-        network, config = _load(name)
-        mean, std = config.get("image_mean", HALF), config.get("image_std", HALF)
-        super().__init__(to_255(mean), to_255(std))
-        network = getattr(network, "vision_model", network)  # a two-tower model: only its picture side
-        self.network, self.name = network, f"hf:{name}"
-        self.dim = _dim(network.config)
-        self.size = as_size(getattr(network.config, "image_size", None) or _size(config))
+        network, says = _network(name), _processor(name)
+        preprocessor = stated(says)
+        super().__init__(to_255(preprocessor.mean), to_255(preprocessor.std))
+        self.stated = preprocessor
+        self.network = getattr(network, "vision_model", network)  # a two-tower model: only its picture side
+        if any(True for _ in getattr(self.network, "pooler", nn.Identity()).parameters()):
+            self.network.pooler = None  # never asked, and random where the file has none: its hash would change
+        if not {"size", "crop_size"} & says.keys():
+            self.stated = self.stated.at(as_size(getattr(self.network.config, "image_size", USUAL)))
+        self.name, self.dim, self.size = f"hf:{name}", _dim(self.network.config), self.stated.size
+        if getattr(self.network.config, "num_attention_heads", None):
+            embeddings = getattr(self.network, "embeddings", None)
+            self.is_transformer(class_token=any(hasattr(embeddings, token) for token in CLASS_TOKENS))
+        takes = inspect.signature(self.network.forward).parameters
+        self.interpolates = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
 
-    def grid(self, pixels: Tensor) -> Tensor:
-        """The last hidden state without class and register tokens."""
-        out = self.network(pixel_values=pixels).last_hidden_state
+    def preprocessing(self, size: Size) -> Preprocessing:
+        """As the model's own preprocessor does it, a crop with it."""
+        return self.stated.at(size)
+
+    def states(self, pixels: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The last hidden state; positions are interpolated for other sizes than the model's own."""
+        out = self.network(pixel_values=pixels, **self.interpolates).last_hidden_state
         if out.dim() == 4:
-            return out.flatten(2).transpose(1, 2)
+            return None, out.permute(0, 2, 3, 1)
         patch = as_size(getattr(self.network.config, "patch_size", 1))
-        cells = (pixels.shape[2] // patch[0]) * (pixels.shape[3] // patch[1])
-        return out[:, max(out.shape[1] - cells, 0) :]
+        rows, columns = pixels.shape[2] // patch[0], pixels.shape[3] // patch[1]
+        if out.shape[1] < rows * columns:  # a hierarchical network: fewer cells than patches, and no class token
+            rows, columns = _halved(rows, columns, out.shape[1])
+        cells = out[:, out.shape[1] - rows * columns :].unflatten(1, (rows, columns))
+        return (out[:, 0] if self.has_class_token else None), cells
 
 
-def _load(name: str) -> tuple[Any, dict[str, Any]]:
+def _halved(rows: int, columns: int, cells: int) -> tuple[int, int]:
+    """The grid of so many cells that halving the patches' grid leads to."""
+    while rows * columns > cells:
+        rows, columns = -(-rows // 2), -(-columns // 2)
+    return (rows, columns) if rows * columns == cells else (1, cells)
+
+
+def _network(name: str) -> PreTrainedModel:
     try:
         from transformers import AutoModel
-        from transformers.image_processing_base import ImageProcessingMixin
+        from transformers.utils import logging
     except (ImportError, RuntimeError) as error:
         raise BadInput(
             f"hf:{name} needs transformers ({first_line(error)}): pip install 'matchlight[backbones]'"
         ) from None
     try:
-        network = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        logging.disable_progress_bar()  # a bar a network, gone before it can be read
+        return AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+    except Exception as error:  # the message is what helps
+        raise _missing(name, error) from None
+
+
+def _processor(name: str) -> Mapping[str, object]:
+    """The model's preprocessor_config.json."""
+    try:
+        from transformers.image_processing_base import ImageProcessingMixin
+
         config, _ = ImageProcessingMixin.get_image_processor_dict(name)
-        return network, config
-    except Exception as error:  # as above; the message is what helps
-        wanted = "a hub name or a folder with config.json, model.safetensors and preprocessor_config.json would do"
-        raise BadInput(f"hf:{name} cannot be had ({first_line(error)}); {wanted}") from None
+        return dict(config)
+    except Exception as error:
+        raise _missing(name, error) from None
 
 
-def _dim(config: object) -> int:
+def _missing(name: str, error: Exception) -> BadInput:
+    wanted = "a hub name or a folder with config.json, model.safetensors and preprocessor_config.json would do"
+    return BadInput(f"hf:{name} cannot be had ({first_line(error)}); {wanted}")
+
+
+def _dim(config: PretrainedConfig) -> int:
     sizes = getattr(config, "hidden_size", None) or getattr(config, "hidden_sizes", None)
     if not sizes:
         raise BadInput(
             f"hf:{getattr(config, 'name_or_path', '')} is no picture network: its config names no hidden size"
         )
     return int(sizes[-1] if isinstance(sizes, list | tuple) else sizes)
-
-
-def _size(config: dict[str, Any]) -> int:
-    size = config.get("crop_size") or config.get("size") or 224
-    return int(size if isinstance(size, int) else size.get("height") or size.get("shortest_edge") or 224)

@@ -7,7 +7,9 @@ from typing import Protocol, TypedDict
 from torch import Tensor
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.base import Backbone, as_size, first_line, to_255
+from matchlight.inputs.backbones.base import first_line, to_255
+from matchlight.inputs.backbones.preprocessing import as_size
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 
 
 class Config(TypedDict):
@@ -27,7 +29,7 @@ class Network(Protocol):
         """The features before pooling."""
 
 
-class TimmBackbone(Backbone):
+class TimmBackbone(TokenBackbone):
     """A picture network of the timm library with its published weights."""
 
     takes = "NAME"
@@ -37,15 +39,25 @@ class TimmBackbone(Backbone):
         super().__init__(to_255(config["mean"]), to_255(config["std"]))
         self.network, self.name, self.dim = network, f"timm:{name}", network.num_features
         self.size = as_size(config["input_size"][1:])
+        if hasattr(network, "num_prefix_tokens"):
+            self.is_transformer(class_token=getattr(network, "cls_token", None) is not None)
 
-    def grid(self, pixels: Tensor) -> Tensor:
-        """The features before pooling, without class and register tokens."""
+    def states(self, pixels: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The features before pooling, without register tokens."""
         out = self.network.forward_features(pixels)
         if out.dim() == 3:
-            return out[:, getattr(self.network, "num_prefix_tokens", 0) :]
+            cells = out[:, getattr(self.network, "num_prefix_tokens", 0) :]
+            rows = _rows(cells.shape[1], pixels.shape[2] / pixels.shape[3])
+            return (out[:, 0] if self.has_class_token else None), cells.unflatten(1, (rows, -1))
         if out.shape[1] != self.dim:  # windowed transformers put the channels last
-            return out.flatten(1, 2)
-        return out.flatten(2).transpose(1, 2)
+            return None, out
+        return None, out.permute(0, 2, 3, 1)
+
+
+def _rows(cells: int, ratio: float) -> int:
+    """How many rows so many cells have in a picture of this height to width; 1 where they fill no grid."""
+    rows = round((cells * ratio) ** 0.5)
+    return rows if rows and cells % rows == 0 else 1
 
 
 def _load(name: str) -> tuple[Network, Config]:

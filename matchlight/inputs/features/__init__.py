@@ -5,9 +5,9 @@
     network = backbone("lite0")                    # pixels in 0..255 -> (N, cells, dim)
 
 Every picture is resized whole, sides unequal if need be, to one size: nothing at its borders is lost, and every picture
-has the same number of cells. Pictures are decoded by threads ahead of the network. One that cannot be read gets a row
-of zeros, is counted, and is listed in `store.broken`. decode.py makes pixels of pictures, fill.py writes a store row by
-row, store.py reads one.
+has the same number of cells. A network of transformers (hf:NAME) gets what its own preprocessor makes. Pictures are
+decoded by threads ahead of the network. One that cannot be read gets a row of zeros, is counted, and is listed in
+`store.broken`. decode.py makes pixels of pictures, fill.py writes a store row by row, store.py reads one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from matchlight.core import BadInput
 from matchlight.data.cache import cache_clear, cache_listing
 from matchlight.data.content import stamps
 from matchlight.devices import pick_device
-from matchlight.inputs.backbones import Backbone, Size, as_size, backbone
-from matchlight.inputs.features.decode import decoded, resized
+from matchlight.inputs.backbones import Backbone, Size, TokenChoice, as_size, backbone
+from matchlight.inputs.backbones.preprocessing import Preprocessing
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone
+from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
 
@@ -50,7 +52,8 @@ def extract(
     backbone: str | Backbone = "lite0",
     kind: str = "grid",
     device: str = "auto",
-    size: int | Size | str | None = None,
+    size: int | Size | Preprocessing | str | None = None,
+    choice: TokenChoice | None = None,
     out: str | Path | None = None,
     batch: int | None = None,
 ) -> FeatureStore:
@@ -58,7 +61,8 @@ def extract(
 
     `kind` is "grid" (one vector a cell) or "pooled" (their mean). `size` is a number or (height, width); "auto" is the
     backbone's own, and for those that take any, less on a CPU: lite0 gets 160 there and 224 on a GPU, lite1 192 and
-    240, lite2 192 and 260. Features that came with the data are given back as they are.
+    240, lite2 192 and 260. `choice` is of a vision transformer's tokens. Features that came with the data are given
+    back as they are.
     """
     if pairs.features is not None:
         given = pairs.features
@@ -66,40 +70,44 @@ def extract(
     if kind not in KINDS:
         raise BadInput(f"{kind!r} is no kind of feature; known: {', '.join(KINDS)}")
     source, where = _pictures(pairs), pick_device(device)
-    wanted = None if size in (None, "auto") else as_size(size)  # type: ignore[arg-type]
-    network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted)
-    shape = wanted or network.usual_size(where)
-    meta = _meta(pairs, source, shape, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
-    tail = (network.cells(shape), network.dim) if kind == "grid" else (network.dim,)
+    wanted = None if isinstance(size, str | Preprocessing | None) else as_size(size)
+    network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted, choice)
+    made = size if isinstance(size, Preprocessing) else network.preprocessing(wanted or network.usual_size(where))
+    meta = _meta(pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
+    if isinstance(network, TokenBackbone):
+        meta |= {"tokens": network.tokens, "cells": network.cell_grid}
+    tail = (network.cells(made.size), network.dim) if kind == "grid" else (network.pooled_dim,)
     meta |= {"shape": (len(source), *tail), "dtype": "float16"}
-    many = batch or (max(1, CPU_BATCH // (shape[0] * shape[1])) if where.type == "cpu" else 128)
+    many = batch or (max(1, CPU_BATCH // (made.size[0] * made.size[1])) if where.type == "cpu" else 128)
 
     def produce(start: int) -> Iterator[Rows]:
-        return _seen(network.for_inference().to(where), source, start, shape, many, kind)
+        return _seen(network.for_inference().to(where), source, start, made, many, kind)
 
     return _reported(kept(FeatureStore, meta, produce, _path(out)), pairs)
 
 
-def pixels(pairs: Pairs, size: int | Size = (224, 224), *, out: str | Path | None = None) -> PixelStore:
+def pixels(pairs: Pairs, size: int | Size | Preprocessing = (224, 224), *, out: str | Path | None = None) -> PixelStore:
     """All pictures of `pairs` decoded once to one size, uint8, from the cache where they are there already."""
-    source, shape = _pictures(pairs), as_size(size)
-    meta = _meta(pairs, source, shape, what="pixels")
-    meta |= {"shape": (len(source), 3, *shape), "dtype": "uint8"}
+    source, made = _pictures(pairs), size if isinstance(size, Preprocessing) else Preprocessing(as_size(size))
+    meta = _meta(pairs, source, made, what="pixels")
+    meta |= {"shape": (len(source), 3, *made.size), "dtype": "uint8"}
 
     def produce(start: int) -> Iterator[Rows]:
-        return decoded(source, start, shape, 32)
+        return decoded(source, start, made, 32)
 
     return _reported(kept(PixelStore, meta, produce, _path(out)), pairs)
 
 
-def encode(images: Sequence[Image.Image], network: Backbone, *, kind: str = "grid", size: int | Size) -> np.ndarray:
+def encode(
+    images: Sequence[Image.Image], network: Backbone, *, kind: str = "grid", size: int | Size | Preprocessing
+) -> np.ndarray:
     """Features of a few pictures in hand, made as `extract` makes them; `store.meta` knows kind and size."""
-    shape = as_size(size)
-    return _run(network.eval(), np.stack([resized(image, shape) for image in images]), kind)
+    made = size if isinstance(size, Preprocessing) else network.preprocessing(as_size(size))
+    return _run(network.eval(), np.stack([made.pixels(image) for image in images]), kind)
 
 
-def _named(name: str, size: Size | None) -> Backbone:
-    return backbone(name, size)
+def _named(name: str, size: Size | None, choice: TokenChoice | None) -> Backbone:
+    return backbone(name, size, choice=choice)
 
 
 def _path(out: str | Path | None) -> Path | None:
@@ -112,24 +120,28 @@ def _pictures(pairs: Pairs) -> PictureSource:
     return pairs.pictures
 
 
-def _meta(pairs: Pairs, source: PictureSource, size: Size, **more: Any) -> dict[str, Any]:
+def _meta(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any) -> dict[str, Any]:
     """All that a store's content depends on."""
     digest = hashlib.sha256()
     for stamp in stamps(source):
         digest.update(stamp.encode("utf-8", "replace") + b"\n")
-    return {**more, "size": size, "pictures": digest.hexdigest()}
+    if made != Preprocessing(made.size, mean=made.mean, std=made.std):  # whole and bilinear goes without saying
+        more |= {"shorter": made.shorter, "resample": made.resample, "reducing": made.reducing}
+    return {**more, "size": made.size, "pictures": digest.hexdigest()}
 
 
-def _seen(network: Backbone, source: PictureSource, start: int, size: Size, batch: int, kind: str) -> Iterator[Rows]:
+def _seen(
+    network: Backbone, source: PictureSource, start: int, made: Preprocessing, batch: int, kind: str
+) -> Iterator[Rows]:
     """Batches of features from row `start` on; rows of broken pictures are zeros."""
 
     def look(rows: np.ndarray) -> np.ndarray:
         return _run(network, rows, kind)
 
     if network.mean.device.type == "cpu":  # type: ignore[union-attr]
-        batches = decoded(source, start, size, batch, then=look)
+        batches = decoded(source, start, made, batch, then=look)
     else:
-        batches = ((look(rows), broken) for rows, broken in decoded(source, start, size, batch))
+        batches = ((look(rows), broken) for rows, broken in decoded(source, start, made, batch))
     for found, broken in batches:
         found[[place - start for place in broken]] = 0
         start += len(found)
@@ -138,9 +150,9 @@ def _seen(network: Backbone, source: PictureSource, start: int, size: Size, batc
 
 @torch.inference_mode()
 def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
-    device = network.mean.device
-    grid = network(torch.from_numpy(rows).to(device))  # type: ignore[arg-type]
-    features = grid if kind == "grid" else grid.mean(1)
+    pixels = torch.from_numpy(rows).to(network.mean.device)
+    with torch.autocast("cuda", torch.bfloat16, enabled=pixels.is_cuda and network.rate_share < 1):
+        features = network(pixels) if kind == "grid" else network.pooled(pixels)
     return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones import Size
+from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features.fill import Rows
 
 if TYPE_CHECKING:
@@ -23,13 +23,9 @@ Work = Callable[[np.ndarray], np.ndarray]  # pixels of a batch -> what is wanted
 UNREADABLE = (BadInput, OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow and sources raise
 
 
-def resized(image: Image.Image, size: Size) -> np.ndarray:
-    """(3, height, width) uint8; smaller pictures are averaged down, not sampled."""
-    image = image.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR, reducing_gap=2.0)
-    return np.asarray(image).transpose(2, 0, 1)
-
-
-def decoded(source: PictureSource, start: int, size: Size, batch: int, *, then: Work | None = None) -> Iterator[Rows]:
+def decoded(
+    source: PictureSource, start: int, preprocessing: Preprocessing, batch: int, *, then: Work | None = None
+) -> Iterator[Rows]:
     """Batches of pixels from row `start` on, in order, decoded by threads a few batches ahead.
 
     `then` is more work for the same threads, each of which uses one core: on a CPU whole batches side by side are far
@@ -44,7 +40,9 @@ def decoded(source: PictureSource, start: int, size: Size, batch: int, *, then: 
         while spans or ahead:
             while spans and len(ahead) <= workers:
                 first = spans.popleft()
-                ahead.append(pool.submit(_decode, source, range(first, min(first + batch, len(source))), size, then))
+                ahead.append(
+                    pool.submit(_decode, source, range(first, min(first + batch, len(source))), preprocessing, then)
+                )
             yield ahead.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -52,11 +50,11 @@ def decoded(source: PictureSource, start: int, size: Size, batch: int, *, then: 
             torch.set_num_threads(cores)  # threads that begin from now on have all of them again
 
 
-def _decode(source: PictureSource, places: range, size: Size, then: Work | None) -> Rows:
-    rows, broken = np.zeros((len(places), 3, *size), np.uint8), []
+def _decode(source: PictureSource, places: range, preprocessing: Preprocessing, then: Work | None) -> Rows:
+    rows, broken = np.zeros((len(places), 3, *preprocessing.size), np.uint8), []
     for row, place in enumerate(places):
         try:
-            rows[row] = resized(source.open(place), size)
+            rows[row] = preprocessing.pixels(source.open(place))
         except UNREADABLE:
             broken.append(place)
     return (then(rows) if then else rows), broken
