@@ -114,11 +114,17 @@ class Run:
         return ready
 
 
+BEFORE_TOKENS = {"tokens": "cells", "cells": "4096x4096"}  # how pictures were read when recipes did not say it
+
+
 def _read_recipe(folder: Path) -> Info:
     info = files.read_json(folder / "recipe.json", "a run's recipe")
     if not isinstance(info, dict):
         raise BadInput(f"{folder}/recipe.json: not a recipe as `matchlight train` writes it; it should be an object")
     files.check_version(info.get("version"), folder)
+    arguments = info.get("arguments")
+    if isinstance(arguments, dict) and "backbone" in arguments:
+        info["arguments"] = {**BEFORE_TOKENS, **arguments}
     return info
 
 
@@ -166,6 +172,9 @@ def _check_same(folder: Path, old: object, info: Info) -> None:
     if begun and info["start"] is None:  # said first: without it the arguments' defaults differ as well
         which = f"{begun.get('run')}, a run of {begun.get('name')}" if isinstance(begun, dict) else begun
         raise BadInput(f"{folder} began with another run's weights: give it --from again ({which}), or another -o")
+    known = old.get("arguments")
+    if isinstance(known, dict):  # arguments that came since have their defaults
+        info = {**info, "arguments": {name: value for name, value in info["arguments"].items() if name in known}}
     same = ("name", "arguments", "sizes", "view", "seed")
     differs = [key for key in same if old.get(key) != info[key]] + _other_data(old.get("data"), info["data"])
     differs += ["start"] * (_model(begun) != _model(info["start"]))

@@ -224,3 +224,16 @@ def test_it_trains_comes_back_and_reads_a_question_as_it_read_its_data(dino: Pat
     torch.testing.assert_close(question, held, atol=2e-3, rtol=0)
     weights = {name for name in run.matcher.state_dict() if ".backbone." in name}
     assert bool(weights) == tuned
+
+
+def test_a_run_from_before_there_was_a_choice_keeps_reading_every_cell(dino: Path, tmp_path: Path) -> None:
+    settings = {"backbone": f"hf:{dino}", "tokens": "cells", "cells": "4096x4096", "epochs": 1, "batch": 8, "dim": 8}
+    pairs = drawn(tmp_path / "data")
+    ml.train("vse_infty", pairs, tmp_path / "run", device="cpu", preset="small", finetune=True, **settings)  # type: ignore[arg-type]
+    file = tmp_path / "run" / "recipe.json"
+    recipe = json.loads(file.read_text())
+    for name in ("tokens", "cells"):
+        del recipe["arguments"][name], recipe["view"][name]
+    file.write_text(json.dumps(recipe))
+    network = ml.Run.load(tmp_path / "run").matcher.encoders[IMAGE].backbone
+    assert isinstance(network, TokenBackbone) and (network.tokens, network.cell_grid) == ("cells", (4096, 4096))
