@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 VERSION = "0.1.0"
 JOINERS, SEPARATORS = "\u200c\u200d", "\x1c\x1d\x1e\x1f\x85"  # the second are spaces to Python, commands to a terminal
@@ -67,3 +76,12 @@ def track(things: Iterable[T], what: str, total: int | None = None) -> Iterator[
                 bar.advance(task)
         finally:
             bar.remove_task(task)
+
+
+@contextmanager
+def download_progress(what: str, *, total: int, start: int = 0) -> Iterator[Callable[[int], None]]:
+    """A progress bar in bytes with their speed; call it with the number that came."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Display(*columns, TimeRemainingColumn(), console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=total, completed=start)
+        yield lambda count: bar.advance(task, count)

@@ -20,6 +20,7 @@ from matchlight.core import BadInput
 from matchlight.inputs.backbones import is_backbone, lite, lite_weights
 from matchlight.inputs.batches import Table
 from matchlight.inputs.features import extract
+from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 from matchlight.pairs import Pairs
 
 OWN, AUTO = "own", "auto"
@@ -38,7 +39,8 @@ def picture_names(chosen: str) -> list[str]:
         network, pixels = sized(name)
         known = name == OWN or is_backbone(network)
         if not known or "@" in name and not (pixels and pixels >= LEAST):
-            wanted = f"{AUTO}, or {', '.join((OWN, *lite.PLANS))}, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
+            plain = ", ".join((OWN, *lite.PLANS, *opened_as_folder("picture")))
+            wanted = f"{AUTO}, or {plain}, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
             raise BadInput(f"pictures={chosen}: {name!r} is no kind of picture vector; known: {wanted}")
     return list(dict.fromkeys(names))
 
@@ -60,6 +62,7 @@ def picture_kinds(chosen: str, pairs: Pairs) -> list[str]:
     for name in names:
         if sized(name)[0] in lite.PLANS:
             lite_weights.weight_file(sized(name)[0])  # missing weights are reported before anything slow begins
+        folder_of(sized(name)[0], "picture")
     made = "lite0" if pairs.features is None else None
     return list(dict.fromkeys(OWN if name == made else name for name in names))
 

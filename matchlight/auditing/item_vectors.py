@@ -15,6 +15,7 @@ from matchlight.core import BadInput
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import prepare, view_of
+from matchlight.inputs.weights.ordinary_names import opened_as_folder
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 WORD_DIMS = 160  # dimensions that word counts are reduced to
 BLOCK = 256  # pictures read at once
-KINDS = ("auto", "minilm", "words")
+KINDS = ("auto", "minilm", "words", *opened_as_folder("sentence"))
 
 
 def sentence_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device) -> Tensor | None:
@@ -36,7 +37,7 @@ def sentence_vectors(captions: list[str], kind: str, kept: Path, *, device: torc
         raise BadInput(f"captions={kind}: {', '.join(KINDS)}")
     if kept.exists():
         return torch.from_numpy(np.load(kept, allow_pickle=False))
-    encoder = None if kind == "words" else _encoder(needed=kind == "minilm")
+    encoder = None if kind == "words" else _encoder(kind)
     if encoder is None:
         return None
     texts, place = np.unique(np.array(captions, dtype=object), return_inverse=True)
@@ -45,13 +46,13 @@ def sentence_vectors(captions: list[str], kind: str, kept: Path, *, device: torc
     return torch.from_numpy(vectors)
 
 
-def _encoder(*, needed: bool) -> SentenceEncoder | None:
+def _encoder(kind: str) -> SentenceEncoder | None:
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
     try:
-        return sentence_encoder("minilm", frozen=True)
+        return sentence_encoder("minilm" if kind == "auto" else kind, frozen=True)
     except BadInput as missing:
-        if needed:
+        if kind != "auto":
             raise
         say(f"captions are compared by their words ({missing})")
         return None

@@ -48,6 +48,7 @@ from matchlight.data.formats.safety import load_npy
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import Inputs, prepare, view_of
+from matchlight.inputs.weights.ordinary_names import folder_of
 from matchlight.pairs import BadPicture, Pairs
 from matchlight.runs.folder import Run
 from matchlight.runs.seen import trained_on, weights_mark
@@ -68,7 +69,7 @@ class Options:
     seed: int = 0
     device: str = "auto"
     overrides: dict[str, Value] | None = None  # arguments of the quick recipe
-    captions: str = "auto"  # compared by sentence vectors (minilm) or by words; auto: minilm where it is installed
+    captions: str = "auto"  # compared by an encoder (minilm, mpnet, gte-small) or words; auto: minilm if installed
     pictures: str = "auto"  # vectors for canonical correlation: own, or backbones joined by "+"; auto: own and lite0-2
 
 
@@ -90,6 +91,7 @@ def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dic
     kept = folder / FILE
     if not kept.exists():
         picture_kinds(options.pictures, pairs)  # what is missing is reported before anything is written
+        folder_of(options.captions, "sentence")
     there, free = folder.exists(), claim(folder, settings(run, pairs, options))
     if kept.exists():
         signals = read(kept)

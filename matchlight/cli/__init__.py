@@ -5,6 +5,7 @@ A file is named for the commands in it. In the order of use:
 
     data.py       data scenes | info | convert | noise | features | labels | apply | cache
     describe.py   what `data info` shows
+    weights.py    weights list | get | where | remove
     models.py     methods, train, embed, import, demo
     demo.py       what `demo` does, step by step
     evaluate.py   evaluate
@@ -37,7 +38,7 @@ from matchlight.console import VERSION
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # modules of this folder with a `register(app)`
-PARTS = ("data", "models", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
+PARTS = ("data", "weights", "models", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
 
 app = typer.Typer(
     name="matchlight",

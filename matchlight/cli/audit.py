@@ -15,7 +15,7 @@ from matchlight.cli.output import emit, table
 if TYPE_CHECKING:
     from matchlight.auditing import Audit
 
-KINDS = ("auto", "minilm", "words")
+KINDS = ("auto", "minilm", "words", "mpnet", "gte-small")
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
 TRUTH = ("auroc", "average_precision", "precision", "recall")

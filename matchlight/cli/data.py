@@ -165,7 +165,7 @@ def features(
     path: Source,
     out: Out,
     backbone: Annotated[
-        str, typer.Option(metavar="lite0|lite1|lite2|timm:NAME|hf:NAME", help="The picture network.")
+        str, typer.Option(metavar="auto|lite0|lite1|lite2|dinov2-small|timm:NAME|hf:NAME", help="The picture network.")
     ] = "lite0",
     kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid",
     device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto",

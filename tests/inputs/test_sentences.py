@@ -143,7 +143,7 @@ def test_a_missing_library_names_its_extra(monkeypatch, package, name, extra):
 
 @pytest.mark.parametrize("name", ["", "mini", "hf:"])
 def test_an_unknown_encoder_is_answered_with_the_known_ones(name):
-    with pytest.raises(BadInput, match="known: minilm, hf:NAME"):
+    with pytest.raises(BadInput, match="known: minilm, mpnet, gte-small, hf:NAME"):
         sentence_encoder(name)
 
 

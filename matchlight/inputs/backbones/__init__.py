@@ -1,5 +1,7 @@
 """Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0" (1, 2), "timm:NAME", "hf:NAME".
 
+A name of the catalogue of weights ("dinov2-small") stands for the folder they were fetched into.
+
 A backbone is one Module, used frozen (its features are extracted once and cached) or trained end to end. It does its
 own normalising, so everything outside it speaks of plain pixels, and it always gives (N, cells, dim). Vision
 transformers may put their class token before the cells. Pooled features are the mean over the cells (and the class
@@ -23,6 +25,7 @@ from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone
 from matchlight.inputs.backbones.preprocessing import Size, as_size
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice
+from matchlight.inputs.weights.ordinary_names import folder_of, is_ordinary, opened_as_folder, settled
 
 __all__ = ["Backbone", "Size", "TokenChoice", "as_size", "backbone", "backbone_class", "is_backbone"]
 
@@ -34,8 +37,10 @@ def backbone(name: str, size: int | Size | None = None, *, choice: TokenChoice |
     both. Other networks have cells only.
     """
     make: Callable[..., Backbone] = backbone_class(name)
-    rest = name.partition(":")[2]
-    made = make(rest) if rest else make()
+    rest, fetched = name.partition(":")[2], folder_of(name, "picture")
+    made = make(str(fetched)) if fetched else make(rest) if rest else make()
+    if fetched:
+        made.name = settled(name, "picture", asked="backbone")  # features do not depend on where the folder is
     made.size = made.size if size is None else as_size(size)
     if isinstance(made, TokenBackbone) and choice is not None:
         made.tokens, made.cell_grid = choice.tokens, choice.cells or made.cell_grid
@@ -44,7 +49,7 @@ def backbone(name: str, size: int | Size | None = None, *, choice: TokenChoice |
 
 def backbone_class(name: str) -> type[Backbone]:
     """Which class a name stands for; nothing is loaded yet."""
-    kind, colon, rest = name.partition(":")
+    kind, colon, rest = ("hf", ":", name) if is_ordinary(name, "picture") else name.partition(":")
     if kind in plugins.names("backbones"):
         cls = _checked(kind, plugins.load("backbones", kind))
         if bool(cls.takes) == bool(rest) == bool(colon):
@@ -68,4 +73,4 @@ def _checked(name: str, value: object) -> type[Backbone]:
 
 def _known() -> list[str]:
     known = [(name, getattr(value, "takes", "")) for name, value in plugins.working("backbones")]
-    return [f"{name}:{takes}" if takes else name for name, takes in known]
+    return [*(f"{name}:{takes}" if takes else name for name, takes in known), *opened_as_folder("picture")]

