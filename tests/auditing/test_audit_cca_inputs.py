@@ -121,7 +121,7 @@ def test_names_are_joined_by_plus(asked, names):
     "asked", ["magic", "lite0+", "", "auto+lite0", "lite3", "lite0,lite2", "lite0@", "lite0@big", "lite0@8", "own@224"]
 )
 def test_an_unknown_name_is_one_line_with_the_known_ones(asked):
-    known = "known: auto, or own, lite0, lite1, lite2, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
+    known = "known: auto, or own, lite0, lite1, lite2, dinov2-small, timm:NAME, hf:NAME (@PIXELS) joined by '+'"
     with pytest.raises(BadInput, match=re.escape(known)):
         picture_names(asked)
 
