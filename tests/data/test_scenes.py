@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from random import Random
@@ -289,6 +291,16 @@ def test_a_draw_that_is_going_on_and_other_peoples_files_are_left_alone(tmp_path
     with pytest.raises(BadInput, match="not empty"):
         draw(tmp_path / "set", pictures=1, size=(32, 32))
     assert (tmp_path / "set" / "mine.txt").read_text() == "keep"
+
+
+def killed(index):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+def test_a_worker_that_is_killed_is_one_clear_line():
+    with pytest.raises(BadInput, match="ended from outside"):
+        list(drawing._spread(killed, 2 * drawing.CHUNK, 2))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (400, 48), (48, 400)])

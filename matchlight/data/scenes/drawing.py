@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -109,7 +110,10 @@ def _spread(work: Callable[[int], Scene], count: int, workers: int) -> Iterator[
     # A fork shares what is loaded and needs no guard around a script's main part; elsewhere than Linux it is not safe.
     way = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(workers, way, initializer=_leave_interrupts_to_parent) as pool:
-        yield from pool.map(work, range(count), chunksize=CHUNK)
+        try:
+            yield from pool.map(work, range(count), chunksize=CHUNK)
+        except BrokenProcessPool:
+            raise BadInput("a process that drew scenes was ended from outside, or memory ran out; draw again") from None
 
 
 def _leave_interrupts_to_parent() -> None:
