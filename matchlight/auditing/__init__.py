@@ -110,7 +110,9 @@ def audit(
         add_labels(findings, pairs, signals["rows"], labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, chosen, source)
-    if labelled is not None:
+    if labelled is not None and labelled.unsure:
+        summary["notes"].append(labelled.unsure)
+    elif labelled is not None:
         summary["estimated_label_noise"] = round(labelled.noise, 4)
     return _write(folder, pairs, findings, summary, chart, truth, began)
 

@@ -4,7 +4,7 @@ Each side of a pair (picture, text) has a class label of its own, and both are a
 and the nearest neighbours, both fitted without the fold they score, give each side's probability of every class. With
 an unknown share of labels replaced by another class at random, Bayes' rule says how likely the true class is the one
 written; the share, and how much each label counts in the next round's training, follow from that (expectation
-maximisation).
+maximisation). Where the classifiers guess the written classes hardly better than chance, none is called wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from matchlight.pairs import Pairs
 ROUNDS = 6
 NEIGHBOURS = 15
 LEAST = 1e-4  # no class is ruled out
+USUAL = 0.2  # share of wrong labels to begin with
+CHANCE = 3.0  # standard errors by which classifiers must do better than chance
+FEWEST_OF_CLASS = 5  # pictures of a class, on average, from which its look can be learned
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class LabelVerdict:
     likely: np.ndarray  # (n,) the likeliest class that is not suspect itself
     noise: float  # estimated share of wrong labels
     wrong: dict[str, np.ndarray]  # "image", "text" -> (n,) bool: this side's label is suspect
+    unsure: str = ""  # why right and wrong labels cannot be told apart, and none is suspect
 
     @property
     def suspect(self) -> np.ndarray:
@@ -63,31 +67,75 @@ def find_label_errors(
     fold = divide(pairs, rows, near_duplicate_groups(pairs), count=folds, seed=seed).fold
     given = {"image": pairs.labels.image[pairs.picture[rows]].argmax(1), "text": pairs.labels.text[rows].argmax(1)}
     seen = {"image": _standardised(image), "text": _standardised(text)}
-    return _estimate(seen, given, fold, len(pairs.labels.names))
+    return _estimate(seen, given, fold, len(pairs.labels.names), pictures=len(np.unique(pairs.picture[rows])))
 
 
 def _estimate(
-    seen: dict[str, np.ndarray], given: dict[str, np.ndarray], fold: np.ndarray, classes: int
+    seen: dict[str, np.ndarray], given: dict[str, np.ndarray], fold: np.ndarray, classes: int, *, pictures: int
 ) -> LabelVerdict:
-    one = bool((given["image"] == given["text"]).all())  # one label written twice must not count twice
     right = {side: np.ones(len(fold)) for side in seen}
-    noise = 0.2
-    posterior = np.full((len(fold), classes), 1 / classes)
-    for _ in range(ROUNDS):
-        predicted = [_class_probabilities(seen[side], given[side], right[side], fold, classes) for side in seen]
-        prior = np.mean([np.bincount(given[side], right[side], classes) for side in seen], 0) + 1e-9
-        features = sum(np.log(part) for part in predicted) - np.log(prior / prior.sum())
+    noise, posterior = USUAL, np.full((len(fold), classes), 1 / classes)
+    for number in range(ROUNDS):
+        features = _looks(seen, given, right, fold, classes)
+        if not number and (unsure := _unsure(features.argmax(1), given, classes, pictures)):
+            return _cannot_tell(features, given, unsure)
         for _ in range(20):
-            written = _log_likelihood(given["image"], noise, classes) + (
-                0 if one else _log_likelihood(given["text"], noise, classes)
-            )
-            posterior = _softmax(features + written)
+            posterior = _softmax(features + _written(given, noise, classes))
             right = {side: posterior[np.arange(len(fold)), given[side]] for side in seen}
             noise = float(np.clip(1 - np.mean([right[side].mean() for side in seen]), 1e-3, 0.95))
     wrong = {side: flagged(1 - right[side]) for side in seen}
     for side, bad in wrong.items():
         posterior[bad, given[side][bad]] = -1  # the first of many classes may be suspect: it is not its own replacement
     return LabelVerdict(right["image"], right["text"], posterior.argmax(1), noise, wrong)
+
+
+def _looks(
+    seen: dict[str, np.ndarray],
+    given: dict[str, np.ndarray],
+    right: dict[str, np.ndarray],
+    fold: np.ndarray,
+    classes: int,
+) -> np.ndarray:
+    """(n, classes) log probability of each true class by what both sides look like, what is written left out."""
+    predicted = [_class_probabilities(seen[side], given[side], right[side], fold, classes) for side in seen]
+    prior = np.mean([np.bincount(given[side], right[side], classes) for side in seen], 0) + 1e-9
+    return np.sum([np.log(part) for part in predicted], 0) - np.log(prior / prior.sum())
+
+
+def _agreement(likeliest: np.ndarray, given: dict[str, np.ndarray], classes: int) -> tuple[float, float]:
+    """How often the likeliest class is the one written, and how often it would be by chance."""
+    shares = np.bincount(likeliest, minlength=classes) / len(likeliest)
+    written = np.mean([np.bincount(one, minlength=classes) / len(one) for one in given.values()], 0)
+    return float(np.mean([likeliest == one for one in given.values()])), float(shares @ written)
+
+
+def _unsure(likeliest: np.ndarray, given: dict[str, np.ndarray], classes: int, pictures: int) -> str:
+    """Why right and wrong labels cannot be told apart; "" where they can."""
+    named = len(np.unique(np.concatenate(list(given.values()))))
+    if pictures < FEWEST_OF_CLASS * named:
+        return f"{pictures} pictures are too few to tell which labels of {named} classes are wrong; none is flagged"
+    agreed, chance = _agreement(likeliest, given, classes)
+    if agreed > chance + CHANCE * (chance * (1 - chance) / pictures) ** 0.5:
+        return ""
+    return "labels fit what they label hardly better than chance: wrong ones cannot be told, and none is flagged"
+
+
+def _cannot_tell(features: np.ndarray, given: dict[str, np.ndarray], unsure: str) -> LabelVerdict:
+    """Nothing is suspect; the share is what it would be if the classifiers never erred."""
+    count, classes = features.shape
+    posterior = _softmax(features + _written(given, USUAL, classes))
+    image, text = (posterior[np.arange(count), given[side]] for side in ("image", "text"))
+    agreed, chance = _agreement(features.argmax(1), given, classes)
+    share = float(np.clip((1 - agreed) / max(1 - chance, 1e-9), 0, 1))
+    nothing = {side: np.zeros(count, dtype=bool) for side in given}
+    return LabelVerdict(image, text, posterior.argmax(1), share, nothing, unsure)
+
+
+def _written(given: dict[str, np.ndarray], noise: float, classes: int) -> np.ndarray:
+    """(n, classes) log probability of what is written under every true class; one label written twice counts once."""
+    image = _log_likelihood(given["image"], noise, classes)
+    same = bool((given["image"] == given["text"]).all())
+    return image if same else image + _log_likelihood(given["text"], noise, classes)
 
 
 def _log_likelihood(given: np.ndarray, noise: float, classes: int) -> np.ndarray:

@@ -70,8 +70,9 @@ class Verdict:
         evidence = np.log(right / (1 - right))
         spread = 1.96 * float(np.sqrt(labelled.noise * (1 - labelled.noise) / max(1, len(right))))
         interval = max(0.0, labelled.noise - spread), min(1.0, labelled.noise + spread)
-        state = labelled.score, labelled.suspect, labelled.noise, interval
-        return Verdict(*state, evidence, {"label": -labelled.score}, ["labels alone"])
+        state = labelled.score, labelled.suspect, labelled.noise, (0.0, 1.0) if labelled.unsure else interval
+        notes = [*([labelled.unsure] if labelled.unsure else []), "labels alone"]
+        return Verdict(*state, evidence, {"label": -labelled.score}, notes, labelled.unsure)
 
 
 def combine(signals: Signals, *, siblings: bool = True, aside: np.ndarray | None = None) -> Verdict:

@@ -72,6 +72,21 @@ def test_wrong_labels_are_found_with_their_likely_class(both):
     assert (verdict.likely == clean.labels.text.argmax(1))[bad].mean() > 0.9
 
 
+@pytest.mark.parametrize(("count", "classes", "apart"), [(20, 3, 0.0), (20, 10, 1.0), (100, 10, 0.0), (240, 10, 0.0)])
+def test_labels_that_few_or_shapeless_pictures_have_are_not_called_wrong(count, classes, apart):
+    pairs = classes_of(count, classes=classes, apart=apart)
+    rows = np.arange(count)
+    verdict = find_label_errors(pairs, rows, pairs.features.array, pairs.text_features)
+    expected, real = verdict.score[verdict.suspect].sum(), verdict.suspect.sum()
+    assert real <= expected + 1, (real, expected)
+
+
+def test_where_labels_cannot_be_told_the_audit_says_so(tmp_path):
+    found = audit(None, classes_of(40, classes=10, apart=0.0), tmp_path)
+    assert found.summary["flagged"] == 0 and not found.summary["can_tell"]
+    assert "too few to tell which labels of 10 classes" in found.summary["notes"][0]
+
+
 def test_right_labels_are_left_alone():
     pairs = classes_of()
     verdict = find_label_errors(pairs, np.arange(len(pairs)), pairs.features.array, pairs.text_features)
@@ -83,7 +98,7 @@ def test_a_label_written_on_both_sides_counts_once():
     x = {"image": rng.normal(size=(60, 2)), "text": rng.normal(size=(60, 2))}  # says nothing about the classes
     same = rng.integers(2, size=60)
     fold = np.arange(60) % 3
-    once = _estimate(x, {"image": same, "text": same}, fold, 2)
+    once = _estimate(x, {"image": same, "text": same}, fold, 2, pictures=len(same))
     assert once.image == pytest.approx(once.text)
 
 
@@ -165,10 +180,11 @@ def test_the_table_names_the_side_whose_label_is_wrong_and_another_class_for_it(
 
 def test_a_class_that_is_suspect_is_not_offered_in_its_own_place(monkeypatch):
     monkeypatch.setattr(label_errors, "flagged", lambda wrong: np.ones(len(wrong), dtype=bool))  # likely ones too
+    monkeypatch.setattr(label_errors, "_unsure", lambda *_: "")
     rng = np.random.default_rng(0)
     x = {side: rng.normal(size=(60, 2)) for side in ("image", "text")}
     given = {side: rng.integers(3, size=60) for side in x}
-    verdict = _estimate(x, given, np.arange(60) % 4, 3)
+    verdict = _estimate(x, given, np.arange(60) % 4, 3, pictures=60)
     for side in given:
         assert (verdict.likely != given[side]).all()
     assert (verdict.side == "both").all()
