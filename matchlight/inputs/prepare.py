@@ -11,7 +11,7 @@ import torch
 from matchlight.core import BadInput, Json, Sizes
 from matchlight.data.formats import boxes
 from matchlight.inputs.backbones import Size, TokenChoice, as_size, backbone, backbone_class
-from matchlight.inputs.backbones.preprocessing import Preprocessing, known_resample
+from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, known_resample
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBackbone, known_tokens
 from matchlight.inputs.batches import Table
 from matchlight.inputs.text import Captions, Vocabulary
@@ -30,6 +30,7 @@ class View:
     boxes: bool = False  # pictures come with boxes of what is in them
     sentences: str = ""  # the sentence encoder whose word pieces captions are cut into; none: words of our own
     choice: TokenChoice | None = None  # which tokens of a vision transformer are read; None: every cell
+    frame: Frame = "whole"  # what is shown of a picture
     stated: Preprocessing | None = None  # as a library's network states it; None: the whole picture, bilinear
     settled: bool = False  # size, choice and preprocessing are those of a network that was looked at
 
@@ -72,7 +73,7 @@ class View:
         if known:
             return replace(self, size=self.size or _square(known), choice=None, settled=True)
         network = backbone(self.backbone, self.size, choice=self.choice)
-        made = network.preprocessing(network.usual_size(device))
+        made = network.preprocessing(network.usual_size(device), self.frame)
         choice = TokenChoice(network.tokens, network.cell_grid) if isinstance(network, TokenBackbone) else None
         stated = None if made == Preprocessing(made.size) else made
         return replace(self, size=_square(made.size), choice=choice, stated=stated, settled=True)
@@ -101,15 +102,16 @@ def view_of(arguments: Mapping[str, object], *, pooled: bool, pairs: Pairs) -> V
     sentences = str(arguments.get("sentences") or "")
     cells = arguments.get("cells")
     choice = TokenChoice.written(known_tokens(arguments.get("tokens", "both")), str(cells) if cells else None)
+    frame: Frame = "stated" if arguments.get("frame") == "stated" else "whole"
     if arguments.get("finetune"):
         if pairs.pictures is None:
             raise BadInput(f"{pairs.root}: finetune=true needs pictures, and this set has only features")
-        return View("pixels", backbone, size, sentences=sentences, choice=choice)
+        return View("pixels", backbone, size, sentences=sentences, choice=choice, frame=frame)
     if pairs.features is not None:
         return View("given", sentences=sentences)
     things = bool(arguments.get("boxes")) and boxes.known(pairs)
     kind = "pooled" if pooled else "grid"
-    return View(kind, backbone, size, boxes=things, sentences=sentences, choice=choice)
+    return View(kind, backbone, size, boxes=things, sentences=sentences, choice=choice, frame=frame)
 
 
 def _size(value: object) -> int | Size | None:

@@ -24,6 +24,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 from torch import nn
 
 from matchlight.core import BadInput, Sizes
+from matchlight.inputs.backbones.preprocessing import Frame
 from matchlight.inputs.backbones.vision_transformer import TokenChoice, Tokens, Tuning
 from matchlight.parts.encoders import from_pixels
 from matchlight.training.contract import Recipe, Select, Siblings
@@ -108,10 +109,14 @@ class Training(Arguments):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Arguments):
-    """Which network pictures are seen through, at what size, and what is read of a vision transformer."""
+    """Which network pictures are seen through, at what size, and what is read of a vision transformer.
+
+    `frame=stated` shows a network what its own preprocessor would, mostly the middle of a picture, not all of it.
+    """
 
     backbone: str = "lite0"
     pixels: Count | None = None
+    frame: Frame = "whole"
     tokens: Tokens = "both"
     cells: str | None = None
 

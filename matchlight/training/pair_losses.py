@@ -8,22 +8,55 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, Batch, Embeddings, Matcher
+from matchlight import devices
+from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Matcher
 from matchlight.inputs.batches import ahead, collate, plan, seeded
 from matchlight.parts.objectives import contrast, log_probabilities
+from matchlight.scoring.encode import encode
 from matchlight.training.contract import TrainingRun
 from matchlight.training.network import score_batch, whole_batch
 
 Measure = Callable[[Tensor, dict[str, Embeddings], Batch], dict[str, Tensor]]
 POOL = 128  # manufactured partners in all: read once a pass, one for each pair
 SALT = 4242
+FEW_VECTORS = 8  # of a picture: sets and single vectors of all pictures fit anywhere
+
+
+class ReadPictures:
+    """Every training picture embedded once: shuffled batches would read each again for every one of its captions."""
+
+    def __init__(self, run: TrainingRun, matcher: Matcher):
+        pictures = np.unique(run.pairs.picture[run.rows])
+        self.place = torch.full((len(run.pairs.names),), -1, device=run.device)
+        self.place[torch.from_numpy(pictures).to(run.device)] = torch.arange(len(pictures), device=run.device)
+        with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
+            self.images = encode(matcher, run.table, IMAGE, pictures, keep_on_device=True)
+
+    def of(self, batch: Batch) -> Embeddings:
+        """The pictures of a batch."""
+        return self.images.take(self.place[batch.sides[IMAGE].id])
 
 
 @torch.no_grad()
-def scored(run: TrainingRun, matcher: Matcher, batch: Batch) -> tuple[Tensor, dict[str, Embeddings], Batch]:
+def read_once(run: TrainingRun, matcher: Matcher) -> ReadPictures | None:
+    """All pictures, where a picture is few vectors: one of many regions takes less time to read than room to keep."""
+    if devices.world() > 1 or matcher.depends_on_padding:
+        return None
+    first = matcher.embed(IMAGE, run.table.items(IMAGE, run.pairs.picture[run.rows[:1]]).to(run.device))
+    small = isinstance(first, Embedding) and first.vectors.shape[1] <= FEW_VECTORS
+    return ReadPictures(run, matcher) if small else None
+
+
+@torch.no_grad()
+def scored(
+    run: TrainingRun, matcher: Matcher, batch: Batch, pictures: ReadPictures | None = None
+) -> tuple[Tensor, dict[str, Embeddings], Batch]:
     """The matrix of a batch, its embeddings and the batch of all processes; the matcher must be in eval mode."""
     with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.precision == "bf16"):
-        embeddings, batch = whole_batch(matcher, batch)
+        if pictures is None:
+            embeddings, batch = whole_batch(matcher, batch)
+        else:
+            embeddings = {IMAGE: pictures.of(batch), TEXT: matcher.embed(TEXT, batch.sides[TEXT])}
         matrix = score_batch(matcher, embeddings, batch, matrix=True).matrix
     assert matrix is not None
     return matrix, embeddings, batch
@@ -39,8 +72,9 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
     rows = []
     was = matcher.training
     matcher.eval()
+    pictures = read_once(run, matcher)
     for batch in ahead(lambda k: collate(run.table, batches[k], repeat=run.repeat), range(len(batches))):
-        matrix, embeddings, whole = scored(run, matcher, batch.to(run.device))
+        matrix, embeddings, whole = scored(run, matcher, batch.to(run.device), pictures)
         rows.append(whole.row)
         for name, value in measure(matrix, embeddings, whole).items():
             measured.setdefault(name, []).append(value)

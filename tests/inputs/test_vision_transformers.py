@@ -53,7 +53,8 @@ def photo(seed: int = 0, size: tuple[int, int] = (90, 70)) -> Image.Image:
 def test_the_size_is_the_preprocessors_not_the_position_tables(dino: Path) -> None:
     assert network(dino).usual_size(CPU) == (SIDE, SIDE)
     view = View("grid", f"hf:{dino}", choice=TokenChoice()).with_size(CPU)
-    assert view.size == SIDE
+    assert view.size == SIDE and view.preprocessing.shorter is None  # captions tell of all of a picture
+    view = View("grid", f"hf:{dino}", choice=TokenChoice(), frame="stated").with_size(CPU)
     assert view.preprocessing.shorter == 64 and view.preprocessing.resample == "bicubic"
 
 
@@ -98,7 +99,8 @@ def test_tokens_are_the_librarys_own_and_cells_their_means(dino: Path) -> None:
     }
     for (tokens, cells), values in expected.items():
         made = network(dino, choice=TokenChoice(tokens, cells))  # type: ignore[arg-type]
-        np.testing.assert_allclose(encode([image], made, size=SIDE)[0], values, atol=5e-3)
+        size = made.preprocessing((SIDE, SIDE), "stated")
+        np.testing.assert_allclose(encode([image], made, size=size)[0], values, atol=5e-3)
 
 
 def test_one_vector_a_picture_is_the_class_token_beside_the_mean_of_the_cells(dino: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_grid_that_is_none_is_refused_in_one_line(cells: str) -> None:
 
 
 def test_a_view_is_kept_and_read_back_whole(dino: Path) -> None:
-    view = View("pixels", f"hf:{dino}", choice=TokenChoice("class", (2, 3))).with_size(CPU)
+    view = View("pixels", f"hf:{dino}", choice=TokenChoice("class", (2, 3)), frame="stated").with_size(CPU)
     back = View.from_json(view.to_json())
     assert (back.size, back.choice) == (view.size, view.choice)
     assert (back.preprocessing.shorter, back.preprocessing.resample) == (64, "bicubic")
@@ -211,7 +213,8 @@ TUNED = {"finetune": True, "last": 1, "drop_path": 0.3, "layer_decay": 0.7, "che
 @pytest.mark.parametrize("tuned", [False, True], ids=["frozen", "tuned"])
 def test_it_trains_comes_back_and_reads_a_question_as_it_read_its_data(dino: Path, tmp_path: Path, tuned: bool) -> None:
     pairs = drawn(tmp_path / "data")
-    settings = {"backbone": f"hf:{dino}", "cells": "2x2", "epochs": 1, "batch": 8, "dim": 8, "hidden": 8, "word_dim": 4}
+    settings = {"backbone": f"hf:{dino}", "cells": "2x2", "frame": "stated"}
+    settings |= {"epochs": 1, "batch": 8, "dim": 8, "hidden": 8, "word_dim": 4}
     settings |= TUNED if tuned else {}
     ml.train("vse_infty", pairs, tmp_path / "run", device="cpu", preset="small", **settings)  # type: ignore[arg-type]
     run = ml.Run.load(tmp_path / "run")

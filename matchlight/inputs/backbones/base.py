@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from matchlight.inputs.backbones.preprocessing import Preprocessing, Size, as_size
+from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, Size, as_size
 
 
 class Backbone(nn.Module):
@@ -66,7 +66,7 @@ class Backbone(nn.Module):
         """(N, pooled_dim): the mean over the cells."""
         return self(pixels).mean(1)
 
-    def preprocessing(self, size: Size) -> Preprocessing:
+    def preprocessing(self, size: Size, frame: Frame = "whole") -> Preprocessing:
         """How a picture becomes pixels of this size: whole, its sides squashed."""
         return Preprocessing(size)
 

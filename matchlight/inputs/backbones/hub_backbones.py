@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import first_line, to_255
-from matchlight.inputs.backbones.preprocessing import USUAL, Preprocessing, Size, as_size, stated
+from matchlight.inputs.backbones.preprocessing import USUAL, Frame, Preprocessing, Size, as_size, stated
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ class HubBackbone(TokenBackbone):
         takes = inspect.signature(self.network.forward).parameters
         self.interpolates = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
 
-    def preprocessing(self, size: Size) -> Preprocessing:
-        """As the model's own preprocessor does it, a crop with it."""
-        return self.stated.at(size)
+    def preprocessing(self, size: Size, frame: Frame = "whole") -> Preprocessing:
+        """As the model's own preprocessor does it; "whole" leaves out its crop, "stated" keeps it."""
+        made = self.stated.at(size)
+        return replace(made, shorter=None) if frame == "whole" else made
 
     def states(self, pixels: Tensor) -> tuple[Tensor | None, Tensor]:
         """The last hidden state; positions are interpolated for other sizes than the model's own."""

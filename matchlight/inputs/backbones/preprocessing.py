@@ -19,6 +19,7 @@ from matchlight.core import BadInput
 Size = tuple[int, int]  # height, width
 Resample = Literal["bilinear", "bicubic", "nearest", "lanczos", "box", "hamming"]
 BY_NUMBER: dict[int, Resample] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+Frame = Literal["whole", "stated"]  # all of a picture, squashed, or the part that the network's preprocessor shows it
 HALF = (0.5, 0.5, 0.5)
 USUAL = 224
 
