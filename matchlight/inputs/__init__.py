@@ -5,6 +5,7 @@ In reading order:
     weights/              pretrained weights by ordinary names: known, fetched, kept
     text/                 captions as numbers: vocabularies, and all captions of a data set in one array
     sentence_encoders.py  pretrained encoders of sentences
+    joint_models/         CLIP, SigLIP and SigLIP2: two towers, their tokenizers and preprocessing
     backbones/            picture networks: pixels -> a grid of vectors
     features/             what a backbone makes of every picture, computed once and stored
     prepare.py            pairs -> features or pixels, a vocabulary, word ids and the sizes a recipe needs
