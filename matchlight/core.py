@@ -207,6 +207,10 @@ class Similarity(nn.Module):
         """Bytes that scoring one pair needs at its widest: what the block size follows."""
         return 4 * images.vectors.shape[1] * texts.vectors.shape[1] * 4
 
+    def per_cosine(self) -> float:
+        """How many times as far apart as cosines its scores lie: what scores are divided by before a temperature."""
+        return 1.0
+
     def has_kernel(self, device: torch.device) -> bool:
         """Whether a kernel that cuts its own blocks can compute these scores on such a device, as they are set now."""
         return False
@@ -271,6 +275,10 @@ class Matcher(nn.Module):
         scores: Tensor = self.similarity(images, texts)
         return scores
 
+    def per_cosine(self) -> float:
+        """How many times as far apart as cosines its scores lie."""
+        return self.similarity.per_cosine()
+
     def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(P,) scores row by row."""
         return self.similarity.pairs(images, texts)  # type: ignore[arg-type]
@@ -302,6 +310,11 @@ class Ensemble(Matcher):
         """The mean of the members' scores."""
         sides = zip(self.each(), images.members, texts.members, strict=True)
         return torch.stack([member.score(i, t) for member, i, t in sides]).mean(0)
+
+    def per_cosine(self) -> float:
+        """The mean of the members'."""
+        each = [member.per_cosine() for member in self.each()]
+        return sum(each) / len(each)
 
     def score_pairs(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """The mean of the members' scores, row by row."""

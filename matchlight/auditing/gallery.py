@@ -123,7 +123,7 @@ def _own_scores(matcher: Matcher, images: Encoded, texts: Encoded, query: Galler
     for start in range(0, len(query.picture), CHUNK):
         part = query.part(slice(start, start + CHUNK))
         parts.append(matcher.score_pairs(images.take(part.picture), texts.take(part.caption)).float())
-    return torch.cat(parts)
+    return torch.cat(parts) / matcher.per_cosine()
 
 
 @torch.inference_mode()
@@ -131,7 +131,7 @@ def _matrix(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
     """(I, T) scores, on the model's device where they come from a product."""
     if is_dot_product(matcher):
         return matcher.score(images.values, texts.values).float()
-    return torch.from_numpy(score_all(matcher, images.values, texts.values))
+    return torch.from_numpy(score_all(matcher, images.values, texts.values)) / matcher.per_cosine()
 
 
 def _groups(

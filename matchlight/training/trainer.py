@@ -161,7 +161,7 @@ class Trainer:
         network.step(loss * scale)
         self.losses.append(loss.detach())
         if scores.matrix is not None:
-            self.seen.append((batch.row, evidence(scores.matrix, batch)))
+            self.seen.append((batch.row, evidence(scores.matrix / network.matcher.per_cosine(), batch)))
 
     def _augmented(self, batch: Batch) -> Batch:
         if self.recipe.augment is None:
