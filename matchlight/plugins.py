@@ -46,6 +46,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "deep_sm": "matchlight.methods.deep_sm:METHODS",
         "fgcrossnet": "matchlight.methods.fgcrossnet:METHODS",
         "dccae": "matchlight.methods.dccae:METHODS",
+        "dual": "matchlight.methods.dual:METHODS",
     },
     "formats": {  # in the order they are asked whether a path is theirs
         "jsonl": "matchlight.data.formats.jsonl:JsonLines",

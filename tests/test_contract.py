@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, Items, Matcher
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import Inputs, View, prepare
+from matchlight.inputs.prepare import Inputs, prepare
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, train
 from matchlight.scoring.all_pairs import score_all
@@ -25,7 +25,7 @@ from matchlight.scoring.encode import encode_both
 from matchlight.training.network import Network, score_batch, whole_batch
 from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
-from tests.tiny import tiny_pairs, tiny_settings
+from tests.tiny import pairs_for, tiny_settings, view_for
 
 NAMES = sorted(methods())
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 def ready(name: str, **more: object) -> tuple[Inputs, Network]:
     """A tiny network of a recipe on tiny data."""
-    inputs = prepare(tiny_pairs(), View("given"), device=CPU)
+    inputs = prepare(pairs_for(name), view_for(name), device=CPU)
     method = methods()[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), **more})
     return inputs, Network(recipe, seed=0, device=CPU)
@@ -63,8 +63,9 @@ def test_padding_changes_nothing(name: str) -> None:
     inputs, network = ready(name)
     matcher = network.matcher.eval()
     images, texts = inputs.table.items(IMAGE, np.arange(6)), inputs.table.items(TEXT, np.arange(12))
+    more = images if inputs.table.pixels else widen(images, 2)
     plain = matcher.score(matcher.embed(IMAGE, images), matcher.embed(TEXT, texts))
-    padded = matcher.score(matcher.embed(IMAGE, widen(images, 2)), matcher.embed(TEXT, widen(texts, 3)))
+    padded = matcher.score(matcher.embed(IMAGE, more), matcher.embed(TEXT, widen(texts, 3)))
     if matcher.depends_on_padding:
         assert (plain - padded).abs().max() > 1e-6
     else:
@@ -129,7 +130,7 @@ def test_a_gradient_reaches_every_parameter(name: str) -> None:
 def quick(name: str, folder: Path, **more: object) -> Run:
     settings = {**tiny_settings(methods()[name].defaults), **more}
     options = {key: settings.pop(key) for key in ("seed", "resume", "save_minutes") if key in settings}
-    return train(name, tiny_pairs(), folder, device="cpu", preset="small", **options, **settings)
+    return train(name, pairs_for(name), folder, device="cpu", preset="small", **options, **settings)
 
 
 def weights(run: Run) -> bytes:
@@ -139,7 +140,7 @@ def weights(run: Run) -> bytes:
 def test_a_run_comes_back_from_its_folder(name: str, tmp_path: Path) -> None:
     run = quick(name, tmp_path / "run")
     again = Run.load(tmp_path / "run", device="cpu")
-    assert evaluate(run, tiny_pairs(), "test") == evaluate(again, tiny_pairs(), "test")
+    assert evaluate(run, pairs_for(name), "test") == evaluate(again, pairs_for(name), "test")
     for file in ("recipe.json", "log.jsonl", "metrics.json", "evidence.npy", "vocab.json"):
         assert (tmp_path / "run" / file).exists() or (file == "vocab.json" and run.vocabulary is None)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
@@ -172,7 +173,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(name: str, tmp_path: Path, mon
 
 
 def test_eight_pairs_can_be_learnt_by_heart(name: str, tmp_path: Path) -> None:
-    pairs = tiny_pairs(pictures=8, captions=1, held=0)
+    pairs = pairs_for(name, pictures=8, captions=1, held=0)
     longer = {"epochs": 60, "rate": 1e-2, "dim": 32, "select": "last", "decay_every": 60, "drop_epoch": 60}
     longer |= {"warm": 15, "dropout": 0.0, "sim_dim": 16}  # SGR: so few steps are too few for hard negatives at once
     longer |= {"hidden": 32, "text_rate": 1e-2} | ({"halve_every": 60, "rate": 5e-2} if name == "fgcrossnet" else {})

@@ -17,13 +17,13 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from matchlight.inputs.batches import collate
-from matchlight.inputs.prepare import View, prepare
+from matchlight.inputs.prepare import prepare
 from matchlight.methods.aoq import SecondRound
 from matchlight.methods.quintuplets import Draw
 from matchlight.training.network import Network, score_batch, whole_batch
 from matchlight.training.registry import methods
 from tests.reference.aoq import every_other
-from tests.tiny import tiny_pairs, tiny_settings
+from tests.tiny import pairs_for, tiny_joint_model, tiny_pairs, tiny_settings, view_for
 
 STEPS = 20
 RATE = 2e-4  # the papers': at ten times that, attention turns the last bit of a weight into 1e-3 of a loss in 20 steps
@@ -39,7 +39,7 @@ def calm(module: nn.Module) -> None:
 
 
 def losses(name: str) -> list[float]:
-    inputs = prepare(tiny_pairs(), View("given"), device=torch.device("cpu"))
+    inputs = prepare(pairs_for(name), view_for(name), device=torch.device("cpu"))
     method = methods()[name]
     recipe = method.build(inputs.sizes, **{**method.defaults, **tiny_settings(method.defaults), "rate": RATE})
     network = Network(recipe, seed=0, device=torch.device("cpu"))
@@ -73,6 +73,7 @@ def work(rank: int, folder: str, names: list[str]) -> None:
 
 def main(folder: str, names: list[str]) -> None:
     torch.set_num_threads(1)
+    tiny_joint_model()  # before there are two: only one of them could write it
     mp.spawn(work, args=(folder, names), nprocs=2)
     two = json.loads(Path(folder, "two.json").read_text())
     Path(folder, "losses.json").write_text(json.dumps({name: [losses(name), two[name]] for name in names}))

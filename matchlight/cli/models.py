@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
 OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
+CHECKPOINTS = "Authors' files (several make an ensemble), hf:NAME_OR_FOLDER, or a run with LoRA adapters to merge."
 OVERRIDES = "preset=auto|paper|small, strategy=ncr|ncr+|aoq, name=value ..."
 
 
@@ -184,22 +185,36 @@ def demo(
 
 
 def import_(
-    checkpoints: Annotated[list[Path], typer.Argument(help="The authors' files; several make an ensemble.")],
-    method: Annotated[str, typer.Option(help="Which method they are of.")],
-    vocab: Annotated[Path, typer.Option(help="SCAN's JSON or the authors' pickled vocabulary.")],
+    checkpoints: Annotated[list[str], typer.Argument(help=CHECKPOINTS)],
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")],
+    method: Annotated[str | None, typer.Option(help="Which method the authors' files are of.")] = None,
+    vocab: Annotated[Path | None, typer.Option(help="SCAN's JSON or the authors' pickled vocabulary.")] = None,
     json: Json = False,
 ) -> None:
-    """Turn released checkpoints into a run. The files are read without running any code of theirs.
+    """Turn released checkpoints into a run: authors' files, or a joint model (CLIP, SigLIP, open_clip) by hf:NAME.
 
-    Example: matchlight import model_best.pth.tar --method scan --vocab f30k_vocab.json -o runs/scan
+    The files are read without running any code of theirs.
+
+    Example: matchlight import hf:google/siglip-base-patch16-224 -o runs/siglip
     """
-    from matchlight.runs.importing import import_checkpoints
-
-    run = import_checkpoints(checkpoints, method, vocab, out)
+    run = _imported(checkpoints, method, vocab, out)
     emit({"run": run.folder, **run.info}) if json else typer.echo(
         f"{run.folder}: {run.method}, {len(checkpoints)} file(s)"
     )
+
+
+def _imported(checkpoints: list[str], method: str | None, vocab: Path | None, out: Path) -> Run:
+    from matchlight.core import BadInput
+    from matchlight.runs.importing import import_checkpoints, import_joint_model, merge_adapters
+
+    joint = checkpoints[0].startswith("hf:")
+    if joint or (Path(checkpoints[0]) / "recipe.json").is_file():
+        if len(checkpoints) > 1 or method is not None or vocab is not None:
+            raise BadInput(f"{checkpoints[0]}: is imported by itself, without --method and --vocab")
+        return import_joint_model(checkpoints[0], out) if joint else merge_adapters(checkpoints[0], out)
+    if method is None or vocab is None:
+        raise BadInput(f"{checkpoints[0]}: authors' files need --method and --vocab; a joint model is named hf:NAME")
+    return import_checkpoints(checkpoints, method, vocab, out)
 
 
 def register(app: typer.Typer) -> None:

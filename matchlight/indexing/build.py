@@ -32,6 +32,7 @@ from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets
 from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best
+from matchlight.inputs.joint_models import OWN
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
@@ -141,6 +142,8 @@ def _copy_model(run: Run, folder: Path) -> None:
     checkpoints.save_weights(folder / "model.safetensors", run.matcher.state_dict())
     if run.vocabulary is not None:
         run.vocabulary.save(folder / "vocab.json")
+    if (run.folder / OWN).is_dir():
+        shutil.copytree(run.folder / OWN, folder / OWN, dirs_exist_ok=True)
     for name in ("labels.json", "metrics.json"):  # what its outputs mean, and how well it was measured
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)

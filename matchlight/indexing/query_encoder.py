@@ -23,6 +23,7 @@ from matchlight.inputs.text import UNK, pad, tokenize
 from matchlight.runs.folder import Run
 
 if TYPE_CHECKING:
+    from matchlight.inputs.joint_models.word_pieces import WordPieces
     from matchlight.inputs.sentence_encoders import SentenceEncoder
 
 LONGEST = 10_000  # characters of a question
@@ -38,7 +39,7 @@ class QueryEncoder:
 
     @cached_property
     def _view(self) -> View:
-        return View.from_json(self.run.info["view"])
+        return self.run.view
 
     @cached_property
     def _backbone(self) -> Backbone:
@@ -46,10 +47,10 @@ class QueryEncoder:
         return network.for_inference().to(self.run.device)
 
     @cached_property
-    def _sentences(self) -> SentenceEncoder:
+    def _sentences(self) -> SentenceEncoder | WordPieces:
         from matchlight.inputs.sentence_encoders import sentence_encoder
 
-        return sentence_encoder(self._view.sentences)
+        return self._view.joint_model.pieces if self._view.joint else sentence_encoder(self._view.sentences)
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ class QueryEncoder:
             raise BadInput("no words to search for; `a dog on a beach` would do")
         if len(words) > LONGEST:
             raise BadInput(f"a question of {len(words)} characters; {LONGEST} at most")
-        if self._view.sentences:
+        if self._view.sentences or self._view.joint:
             ids = list(self._sentences.token_ids([words])[0])
             return ids, self._pieces(ids), []
         if self.run.vocabulary is None:

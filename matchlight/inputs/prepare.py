@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,6 +19,9 @@ from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBack
 from matchlight.inputs.batches import Table
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
+
+if TYPE_CHECKING:
+    from matchlight.inputs.joint_models import JointModel
 
 LITE = "lite0"  # the backbone that comes with us
 
@@ -33,10 +39,14 @@ class View:
     frame: Frame = "whole"  # what is shown of a picture
     stated: Preprocessing | None = None  # as a library's network states it; None: the whole picture, bilinear
     settled: bool = False  # size, choice and preprocessing are those of a network that was looked at
+    joint: str = ""  # the joint model that reads both sides, as it was asked for; none: each side is read by itself
+    home: Path | None = None  # a run's folder, which holds its own copy of that model's files; not kept in recipe.json
 
     def to_json(self) -> dict[str, Json]:
         """As recipe.json holds it: what does not apply is left out."""
         size: Json = list(self.size) if isinstance(self.size, tuple) else self.size
+        if self.joint:
+            return {"kind": self.kind, "joint": self.joint, "size": size}
         seen: dict[str, Json] = {} if self.kind == "given" else {"backbone": self.backbone, "size": size}
         more: dict[str, Json] = {"boxes": True} if self.boxes else {}
         if self.choice:
@@ -55,13 +65,22 @@ class View:
             edge = shorter if isinstance(shorter, int) else None
             way = known_resample(str(value["resample"]))
             view = replace(view, stated=Preprocessing(as_size(view.size), edge, way, reducing=False))
-        sentences = str(value.get("sentences") or "")
-        settled = view.size is not None
+        sentences, joint = str(value.get("sentences") or ""), str(value.get("joint") or "")
+        view, settled = replace(view, joint=joint), view.size is not None
         return replace(view, boxes=bool(value.get("boxes")), sentences=sentences, choice=choice, settled=settled)
+
+    @cached_property
+    def joint_model(self) -> JointModel:
+        """The joint model that reads both sides: the run's own copy where there is one."""
+        from matchlight.inputs.joint_models import at_home, joint_model
+
+        return joint_model(at_home(self.joint, self.home))
 
     @property
     def preprocessing(self) -> Preprocessing:
         """How pictures become pixels; the size is settled by then."""
+        if self.joint:
+            return self.joint_model.preprocessing
         assert self.size is not None
         return self.stated or Preprocessing(as_size(self.size))
 
@@ -69,6 +88,8 @@ class View:
         """A model keeps the picture size it was trained with, so the size is settled once and stored."""
         if self.kind == "given" or self.settled:
             return self
+        if self.joint:
+            return replace(self, size=_square(self.preprocessing.size), settled=True)
         known = backbone_class(self.backbone).size_without_weights(device)
         if known:
             return replace(self, size=self.size or _square(known), choice=None, settled=True)
@@ -98,6 +119,10 @@ def build_vocabulary(pairs: Pairs, rows: np.ndarray) -> Vocabulary:
 
 def view_of(arguments: Mapping[str, object], *, pooled: bool, pairs: Pairs) -> View:
     """How a method with these arguments wants to see pictures, and captions where it reads them with its own words."""
+    if joint := arguments.get("model"):
+        if pairs.pictures is None:
+            raise BadInput(f"{pairs.root}: a joint model needs pictures, and this set has only features")
+        return View("pixels", joint=str(joint))
     backbone, size = str(arguments.get("backbone", LITE)), _size(arguments.get("pixels"))
     sentences = str(arguments.get("sentences") or "")
     cells = arguments.get("cells")
@@ -148,17 +173,20 @@ def _images(pairs: Pairs, view: View, device: torch.device) -> tuple[FeatureSour
     return store, list(store.broken)
 
 
-def _pieces(pairs: Pairs, name: str) -> Captions:
-    """Captions in the word pieces of a sentence encoder, which brings its own vocabulary."""
+def _pieces(pairs: Pairs, view: View) -> Captions:
+    """Captions in the word pieces of a joint model or a sentence encoder, which bring their own vocabularies."""
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
-    return Captions.from_tokens(sentence_encoder(name).token_ids(pairs.captions))
+    if not view.joint:
+        return Captions.from_tokens(sentence_encoder(view.sentences).token_ids(pairs.captions))
+    model = view.joint_model
+    return Captions.from_tokens(model.pieces.token_ids(pairs.captions), size=model.shape.text.vocabulary)
 
 
 def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
     """Kind, dimension and regions of what the picture encoder will get."""
     if view.kind == "pixels":
-        return "pixels", backbone(view.backbone).dim, 1
+        return "pixels", view.joint_model.shape.dim if view.joint else backbone(view.backbone).dim, 1
     shape = tuple(images.shape)
     return ("vector", shape[1], 1) if len(shape) == 2 else ("regions", shape[2], shape[1])
 
@@ -178,8 +206,8 @@ def prepare(
     rows = pairs.rows(train) if train in pairs.split_names else np.arange(0)
     if pairs.text_features is not None:
         captions, vocabulary = None, None
-    elif view.sentences:
-        captions, vocabulary = _pieces(pairs, view.sentences), None
+    elif view.sentences or view.joint:
+        captions, vocabulary = _pieces(pairs, view), None
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)

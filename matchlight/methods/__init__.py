@@ -14,6 +14,7 @@
     semantic_sharing    one transformer for both sides: shared_tokens, shared_transformer and shared_losses
     dscmr, sdml         supervised common spaces
     fgcrossnet, dccae   fine-grained classes; deep canonical correlation
+    dual                joint models, zero-shot or tuned: dual_files reads their weights, low_rank is LoRA
 
 A file ends with `METHODS`, a list of `Method` (`training/registry.py`): the name, the dataclass of arguments, the
 paper, presets. To add a method to the package, write such a file and give its name a line in `plugins.py`; a method of

@@ -15,13 +15,14 @@ from typing import ClassVar
 from matchlight.methods.dive import DUAL, DivE
 from matchlight.methods.dive import SMALL as SMALL_SETS
 from matchlight.methods.ncr_plus import NCRPlus
-from matchlight.training.arguments import Arguments, Count, Settings, Value
+from matchlight.training.arguments import COSINES, Arguments, Count, Settings, Value
 from matchlight.training.registry import Method
 
 OWN = ("loss", "epochs")  # what trust in pairs decides for itself
 SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name not in OWN}
 # what is pretrained moves slower than what begins at random
 SETS |= {"sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
+JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 SMALL: dict[str, Value] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
 SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
@@ -29,10 +30,10 @@ SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
 
 @dataclass(frozen=True, kw_only=True)
 class Lantern(NCRPlus):
-    """NCR+ over DivE's sets."""
+    """NCR+ over DivE's sets, or with `scorer=dual` over sets that slots find among a joint model's states."""
 
     open_base: ClassVar[bool] = False
-    base_defaults: ClassVar[Mapping[str, Settings]] = {"dive": SETS}
+    base_defaults: ClassVar[Mapping[str, Settings]] = {"dive": SETS, "dual": JOINT_SETS}
 
     scorer: Arguments = field(default_factory=DivE)
     epochs: Count = 15

@@ -26,6 +26,7 @@ from matchlight.methods.ncr import one_network
 from matchlight.methods.vse import DUAL, VSEInfinity
 from matchlight.parts.objectives import Probable
 from matchlight.training.arguments import (
+    COSINES,
     Arguments,
     BuiltOn,
     Count,
@@ -227,7 +228,7 @@ class NCRPlus(BuiltOn):
 
     base_field: ClassVar[str] = "scorer"
     shared: ClassVar[frozenset[str]] = frozenset({"ema", "epochs", "loss", "pull", "q", "siblings", "warm"})
-    base_defaults: ClassVar[Mapping[str, Settings]] = {"vse_infty": DUAL_SCORER}
+    base_defaults: ClassVar[Mapping[str, Settings]] = {"vse_infty": DUAL_SCORER, "dual": COSINES}
 
     scorer: Arguments = field(default_factory=VSEInfinity)
     measure: Loss = "gce"

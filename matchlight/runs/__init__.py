@@ -7,5 +7,5 @@ In reading order:
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
     hard_negatives.py  hard negatives: what a run confuses in a split, written as lists
-    importing.py   the authors' released checkpoints as runs of ours
+    importing.py   released checkpoints and joint models as runs of ours
 """

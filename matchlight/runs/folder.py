@@ -15,6 +15,8 @@ from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
 from matchlight.data.fingerprints import CONTENT, data_marks, differing
 from matchlight.devices import pick_device
+from matchlight.inputs.joint_models import OWN, at_home
+from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
@@ -75,8 +77,18 @@ class Run:
     @property
     def by_labels(self) -> bool:
         """Whether it was trained, and should be evaluated, by class labels."""
-        recipe = method_of_run(self.folder, self.info).build(Sizes(**self.info["sizes"]), **self.info["arguments"])
+        recipe = method_of_run(self.folder, self.info).build(Sizes(**self.info["sizes"]), **self.arguments)
         return recipe.protocol == "labels"
+
+    @property
+    def arguments(self) -> dict[str, Value]:
+        """Its method's arguments, as they build it here."""
+        return own_arguments(self.folder, self.info["arguments"])
+
+    @property
+    def view(self) -> View:
+        """How it reads pictures and captions."""
+        return dataclasses.replace(View.from_json(self.info["view"]), home=self.folder)
 
     @property
     def classes(self) -> list[str] | None:
@@ -108,7 +120,7 @@ class Run:
         if vectors != (trained := self.info["sizes"].get("text_dim", 0)):
             kinds = [f"text vectors of {dim}" if dim else "words" for dim in (vectors, trained)]
             raise BadInput(f"{pairs.root}: captions are {kinds[0]}, {self.folder} was trained on {kinds[1]}")
-        ready = prepare(pairs, View.from_json(self.info["view"]), device=self.device, vocabulary=self.vocabulary)
+        ready = prepare(pairs, self.view, device=self.device, vocabulary=self.vocabulary)
         wanted, given = self.info["sizes"]["image_dim"], ready.sizes.image_dim
         if wanted != given:
             raise BadInput(f"{pairs.root}: pictures have {given} features each, {self.folder} was trained on {wanted}")
@@ -134,9 +146,9 @@ def _rebuild(folder: Path, info: Info) -> Matcher:
     if "members" in info:  # an imported ensemble: each file with its own arguments
         matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
     elif info["preset"] == "imported":
-        matcher = chosen.build(sizes, **info["arguments"]).matcher()
+        matcher = chosen.build(sizes, **own_arguments(folder, info["arguments"])).matcher()
     else:
-        recipe = chosen.build(sizes, **info["arguments"])
+        recipe = chosen.build(sizes, **own_arguments(folder, info["arguments"]))
         matcher = recipe.strategy.assemble({name: recipe.build(name) for name in recipe.strategy.networks})
     weights = checkpoints.load_weights(folder / "model.safetensors")
     try:
@@ -145,6 +157,12 @@ def _rebuild(folder: Path, info: Info) -> Matcher:
         why = str(problem).splitlines()[-1].strip()
         raise BadInput(f"{folder}/model.safetensors does not fit recipe.json: {why}") from None
     return matcher
+
+
+def own_arguments(folder: Path, arguments: dict[str, Value]) -> dict[str, Value]:
+    """A run's arguments, its joint model being the copy in its own folder where there is one."""
+    named = arguments.get("model")
+    return {**arguments, "model": at_home(str(named), folder)} if named else arguments
 
 
 def _check_free(folder: Path, *, resume: bool) -> None:
@@ -228,7 +246,7 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     """
     options, settings = _split(given)
     chosen, settings = choose(name, settings)
-    settings = on_run(chosen.method, settings, options.start)
+    settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
     chosen = Chosen.of(chosen.method, settings)
     where = devices.start_processes(pick_device(options.device))
     precision = devices.pick_precision(options.precision, where)
@@ -242,9 +260,10 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     if devices.rank() == 0:
         _check_free(folder, resume=options.resume)
     flat = settle_arguments(flat, begun=_begun_with(folder))
-    view = view_of(flat, pooled=chosen.pooled, pairs=pairs)
+    home = _home_of_model(folder, options.start, flat)
+    view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home)
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options))
-    recipe = chosen.build(inputs.sizes, **flat)
+    recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
     info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": _begun(options.start)}
     trainer = Trainer(
@@ -261,6 +280,8 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
         _borrow(trainer, options.start)
     recipe.strategy.check(trainer)
     _fit(trainer, info | _of_data(inputs, pairs), options)
+    if devices.rank() == 0 and flat.get("tune") not in (None, "lora"):
+        without_weights(folder / OWN)
     return Run.load(folder, device=where.type)
 
 
@@ -299,6 +320,7 @@ def _fit(trainer: Trainer, info: Info, options: TrainOptions) -> None:
             _claim(folder, info)
             _keep_words(folder, trainer.inputs, trainer.pairs)
             _keep_seen(folder, trainer.pairs, options.start)
+            _keep_model(folder, trainer.inputs.view)
             passes = f"{trainer.recipe.epochs} epochs of {trainer.inputs.sizes.pairs} pairs"
             where = f"on {trainer.device.type} in {trainer.precision}"
             say(f"{info['name']}: preset {info['preset']}, {passes} {where}")
@@ -360,6 +382,24 @@ def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
         inputs.vocabulary.save(folder / "vocab.json")
     if pairs.labels is not None:
         files.write_json(folder / "labels.json", pairs.labels.names)
+
+
+def _with_model_of(start: Run | None, settings: dict[str, Value], chosen: Chosen) -> dict[str, Value]:
+    """A run that starts from another's weights reads with the same joint model."""
+    named = start.info["arguments"].get("model") if start is not None else None
+    return {"model": named, **settings} if named and "model" in chosen.defaults else settings
+
+
+def _home_of_model(folder: Path, start: Run | None, flat: dict[str, Value]) -> Path:
+    """Whose copy of a joint model's files is read: that of the run that goes on, else of the run it starts from."""
+    same = start is not None and start.info["arguments"].get("model") == flat.get("model")
+    return start.folder if start is not None and same and not (folder / OWN).is_dir() else folder
+
+
+def _keep_model(folder: Path, view: View) -> None:
+    """A joint model's files become the run's own: it opens again without the hub. Weights stay until training ends."""
+    if view.joint and not (folder / OWN).is_dir():
+        view.joint_model.source.keep(folder / OWN, weights=True)
 
 
 def _keep_seen(folder: Path, pairs: Pairs, start: Run | None) -> None:

@@ -1,16 +1,26 @@
-"""`matchlight import`: the authors' released checkpoints as runs of ours, computing as the authors' code does."""
+"""`matchlight import`: released checkpoints as runs of ours, computing as the authors' code does.
+
+A method's own checkpoints, joint models as their libraries save them (`hf:NAME`), and runs that were tuned with LoRA,
+whose small matrices are added to the weights they belong to.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from matchlight import files
 from matchlight.console import VERSION
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
+from matchlight.inputs.joint_models import OWN, joint_model
+from matchlight.inputs.prepare import View
 from matchlight.inputs.text import Vocabulary
+from matchlight.methods.low_rank import merged
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
 from matchlight.training.foreign import read_checkpoint, read_vocabulary_words
@@ -62,11 +72,15 @@ def _one(matcher: Matcher, foreign: Foreign, path: Path) -> Matcher:
     return matcher
 
 
+def _free(out: str | Path) -> Path:
+    if not files.is_free(Path(out)):
+        raise BadInput(f"{out}: not empty; choose another -o")
+    return Path(out)
+
+
 def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str | Path, out: str | Path) -> Run:
     """Read files into a run folder; several files, or several networks in one, make an ensemble."""
-    chosen, folder = find(name), Path(out)
-    if not files.is_free(folder):
-        raise BadInput(f"{folder}: not empty; choose another -o")
+    chosen, folder = find(name), _free(out)
     members = [_member(network, chosen, Path(file)) for file in sources for network in _translated(Path(file), chosen)]
     first = members[0]
     if any(sizes != first[1] for _, sizes, _ in members):
@@ -89,5 +103,42 @@ def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str
     folder.mkdir(parents=True, exist_ok=True)
     words.save(folder / "vocab.json")
     checkpoints.save_weights(folder / "model.safetensors", matcher.state_dict())
+    files.write_json(folder / "recipe.json", info)
+    return Run.load(folder, device="cpu")
+
+
+def import_joint_model(name: str, out: str | Path) -> Run:
+    """A joint model as a run: its own weights, preprocessing and tokenizer, all of them in the run's folder."""
+    folder, model = _free(out), joint_model(name)
+    arguments = {**find("dual").defaults, "model": name, "tune": "none"}
+    sizes = Sizes(pairs=0, pictures=0, image="pixels", image_dim=model.shape.dim)
+    matcher = find("dual").build(sizes, **arguments).matcher()
+    model.pieces.token_ids(["a word"])  # a tokenizer that cannot be read is told now, not at the first caption
+    info: dict[str, Any] = {
+        "name": "dual",
+        "preset": "imported",
+        "arguments": arguments,
+        "sizes": dataclasses.asdict(sizes),
+        "view": View("pixels", joint=name).with_size(torch.device("cpu")).to_json(),
+        "imported": {"files": [path.name for path in model.source.weights], "computes": "as its own library"},
+        "version": VERSION,
+    }
+    model.source.keep(folder / OWN, weights=False)
+    checkpoints.save_weights(folder / "model.safetensors", matcher.state_dict())
+    files.write_json(folder / "recipe.json", info)
+    return Run.load(folder, device="cpu")
+
+
+def merge_adapters(source: str | Path, out: str | Path) -> Run:
+    """A run that was tuned with LoRA as one that needs neither peft nor a second file of weights."""
+    run, folder = Run.load(source, device="cpu"), _free(out)
+    if run.info["arguments"].get("tune") != "lora":
+        raise BadInput(f"{source}: a run of {run.method} without LoRA adapters; there is nothing to merge")
+    info = {**run.info, "arguments": {**run.info["arguments"], "tune": "all"}, "merged": True}
+    joint_model(str(run.folder / OWN)).source.keep(folder / OWN, weights=False)
+    checkpoints.save_weights(folder / "model.safetensors", merged(run.matcher))
+    for name in ("seen.npy", "metrics.json", "evidence.npy", "log.jsonl", "labels.json", "division.npz"):
+        if (run.folder / name).is_file():
+            shutil.copyfile(run.folder / name, folder / name)
     files.write_json(folder / "recipe.json", info)
     return Run.load(folder, device="cpu")

@@ -173,6 +173,9 @@ class LabelTraining(Training):
     validate_every: Count = 1
 
 
+COSINES: Settings = {"score": "cosine"}  # of joint models below others: margins and temperatures are made for cosines
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuiltOn(Arguments):
     """Arguments of a method that trains another method's model, whose arguments are one of its fields."""
@@ -180,7 +183,7 @@ class BuiltOn(Arguments):
     base_field: ClassVar[str]  # the field that holds them; on the command line it is that method's name
     shared: ClassVar[frozenset[str]] = frozenset()  # fields that mean the same to both: the base has no say in them
     base_epochs: ClassVar[str] = "epochs"  # the field that says how long the base's own presets train
-    base_defaults: ClassVar[Mapping[str, Settings]] = {}  # by base: other defaults for its arguments
+    base_defaults: ClassVar[Mapping[str, Settings]] = {"dual": COSINES}  # by base: other defaults for its arguments
     open_base: ClassVar[bool] = True  # False: the base is fixed
     from_run: ClassVar[Settings] = {}  # settings of a run that starts from another's weights
 

@@ -41,6 +41,7 @@ class NetworkPlan:
     clip: float = 2.0  # 0 = no clipping
     ema: float = 0.0  # decay of the averaged copy of the weights; 0 = none
     matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
+    handed_over: Callable[[Matcher], Matcher] | None = None  # what is evaluated and kept of a matcher; None: itself
 
     def build(self, network: str) -> Matcher:
         """A fresh matcher for the network of that name."""
@@ -107,8 +108,9 @@ class Network:
 
     @property
     def evaluated(self) -> Matcher:
-        """What is evaluated: the averaged copy where there is one."""
-        return self.matcher if self.average is None else self.average
+        """What is evaluated: the averaged copy where there is one, as the plan hands it over."""
+        made = self.matcher if self.average is None else self.average
+        return made if self.plan.handed_over is None else self.plan.handed_over(made)
 
     def state_dict(self) -> checkpoints.State:
         """All that a resumed run needs."""

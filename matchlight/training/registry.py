@@ -61,7 +61,7 @@ class Method:
     name: str
     arguments: type[Arguments]
     paper: str
-    needs: tuple[str, ...]  # "pairs" | "labels" | "regions"
+    needs: tuple[str, ...]  # "pairs" | "labels" | "regions" | "pictures"
     small: Settings = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
     presets: Mapping[str, Settings] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
