@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -50,12 +51,18 @@ class Writer:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._last: Future[None] | None = None
+        self.cost = 0.0  # seconds that the last job took
 
     def do(self, job: Callable[[], None]) -> None:
         """Queue a job; at most one waits behind the one under way, so that copies never pile up."""
-        waiting, self._last = self._last, self._pool.submit(job)
+        waiting, self._last = self._last, self._pool.submit(self._timed, job)
         if waiting is not None:
             waiting.result()
+
+    def _timed(self, job: Callable[[], None]) -> None:
+        began = time.monotonic()
+        job()
+        self.cost = time.monotonic() - began
 
     def flush(self) -> None:
         """Everything asked for is on the disk."""

@@ -137,8 +137,13 @@ class Trainer:
             done = self.epoch + (self.phase + self.step / len(batches)) / self.phases
             for callback in self.callbacks:
                 callback.step(self, done)
-            if time.monotonic() - self.saved_at > min(60 * self.save_minutes, max(1.0, 100 * self.save_cost)):
+            if self._save_is_due(least=1.0):
                 self.save()
+
+    def _save_is_due(self, *, least: float = 0.0) -> bool:
+        """Whether enough was done since the last save: writing a large state must not take longer than training."""
+        cost = max(100 * self.save_cost, 20 * self.writer.cost)
+        return time.monotonic() - self.saved_at >= min(60 * self.save_minutes, max(least, cost))
 
     def _draw(self, rank: int) -> int:
         """The seed of everything random inside this step, for one process."""
@@ -185,7 +190,8 @@ class Trainer:
         self.log.append(line)
         self.losses, self.seen = [], []
         self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
-        self.save()
+        if self._save_is_due() or self.epoch >= self.recipe.epochs:
+            self.save()
         if self.chief:
             self._write_log()
         for callback in self.callbacks:
