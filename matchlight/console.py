@@ -20,6 +20,7 @@ from rich.progress import (
 
 VERSION = "0.1.0"
 JOINERS, SEPARATORS = "\u200c\u200d", "\x1c\x1d\x1e\x1f\x85"  # the second are spaces to Python, commands to a terminal
+NAME = 24  # letters of what is downloaded
 T = TypeVar("T")
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -83,5 +84,6 @@ def download_progress(what: str, *, total: int, start: int = 0) -> Iterator[Call
     """A progress bar in bytes with their speed; call it with the number that came."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Display(*columns, TimeRemainingColumn(), console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=total, completed=start)
+        name = what if len(what) <= NAME else what[: NAME - 3] + "..."  # the figures need their room
+        task = bar.add_task(name, total=total, completed=start)
         yield lambda count: bar.advance(task, count)

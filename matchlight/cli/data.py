@@ -181,11 +181,13 @@ def features(
     from matchlight.data import formats
     from matchlight.files import new_folder
     from matchlight.inputs import features as stores
+    from matchlight.inputs.weights.ordinary_names import settled
 
     pairs = formats.read(path)
     if pairs.features is not None:
         raise BadInput(f"{path}: holds features already; `matchlight data convert` writes them in other formats")
     with new_folder(out) as folder:  # refuses a folder in use before the network runs; the cache keeps what it found
+        backbone = settled(backbone, "picture", asked="--backbone")
         store = stores.extract(pairs, backbone=backbone, kind=kind, device=device)
         formats.write(
             replace(pairs, features=store, pictures=None), folder, to="npz"

@@ -16,7 +16,9 @@ from matchlight.auditing import item_vectors
 from matchlight.auditing.cca_inputs import picture_kinds, picture_names
 from matchlight.auditing.item_vectors import sentence_vectors
 from matchlight.cli import audit as command_line
+from matchlight.cli import main
 from matchlight.core import BadInput
+from matchlight.data import formats
 from matchlight.data.formats.sources import BytePictures
 from matchlight.inputs.backbones import backbone, backbone_class, is_backbone, lite_weights
 from matchlight.inputs.features import extract
@@ -145,6 +147,13 @@ def test_a_run_without_the_weights_does_not_take_those_that_come_later(photos, t
     keep("dinov2-small", tiny_dinov2)
     again = train("vse_infty", small, tmp_path / "run", backbone="auto", resume=True, **TINY)
     assert again.info["arguments"]["backbone"] == "lite2"
+
+
+def test_features_of_auto_say_which_network_saw_the_pictures(fetched, photos, tmp_path, capsys):
+    formats.write(photos, tmp_path / "photos", to="jsonl")
+    assert main(["data", "features", str(tmp_path / "photos"), "-o", str(tmp_path / "out"), "--backbone", "auto"]) == 0
+    said = capsys.readouterr()
+    assert "backbone dinov2-small" in said.out and "--backbone=auto: dinov2-small" in said.err
 
 
 def test_the_command_line_offers_the_names_that_the_audit_takes():
