@@ -73,7 +73,7 @@ class Writer:
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
     """A state dict from safetensors."""
     try:
-        return load_file(str(path))
+        return load_file(str(files.regular(path)))
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; a run that finished an epoch has one") from None
     except SafetensorError as problem:
@@ -116,7 +116,7 @@ def save_tree(path: Path, tree: State, *, by: Writer | None = None) -> None:
 def load_tree(path: Path) -> State:
     """What `save_tree` wrote."""
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with safe_open(str(files.regular(path)), framework="pt") as file:
             shape = json.loads((file.metadata() or {})["tree"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
         return _unpack(shape, tensors)

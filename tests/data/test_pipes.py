@@ -19,6 +19,7 @@ from matchlight.indexing import Index
 from matchlight.inputs.text.vocabulary import _read
 from matchlight.measuring.referee import _score_file
 from matchlight.pairs import Pairs
+from matchlight.training.checkpoints import load_tree, load_weights
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 NAMES = [
@@ -55,6 +56,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "truth": Truth.load,
     "vocabulary": _read,
     "scores": _score_file,
+    "weights": load_weights,
+    "state of training": load_tree,
 }
 
 
