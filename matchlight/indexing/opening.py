@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT
+from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.indexing import origins, versions
 from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, at_users_address, place_of
 from matchlight.indexing.candidate_vectors import Plain, Proposer
@@ -24,6 +26,18 @@ from matchlight.indexing.stored_sets import Sets
 from matchlight.runs.folder import Run
 
 
+@contextmanager
+def _damage_told(root: Path) -> Iterator[None]:
+    """Files whose checksums hold and that still make no index, as a stranger's may, are one clear line."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, TokenError) as problem:
+        why = f"{type(problem).__name__}: {str(problem)[:120]}"
+        raise BadInput(f"{root}: its files are damaged or do not fit together ({why}); {versions.AGAIN}") from problem
+
+
 class OpenIndex:
     """All that the other modules read of an open index; `Index` adds what users do with it."""
 
@@ -32,27 +46,39 @@ class OpenIndex:
 
     def open_version(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
         """Read a version, in place of the one that was open; without `engines` it is only looked at."""
-        self.folder, self.manifest = folder, manifest
-        self.info: IndexInfo = files.read_json(folder / "index.json", "an index")
-        files.check_version(self.info.get("version"), self.root)
-        self.origins = origins.read(folder)
-        self.run = Run.load(folder / MODEL, device=self.device)
-        keep_slot_attention(self.run.matcher)
-        self.catalogue = Catalogue.load(folder / ITEMS)
-        self.encoder = QueryEncoder(self.run, self.info["padding"])
-        proposer: Proposer = Plain(self.run.matcher)
-        if self.info["coarse"] == "distilled":
-            proposer = Distilled.load(folder / MAPS)
-        self.searcher = Searcher(self.run.matcher, proposer, self._sides(engines=engines), self.run.device)
-        self.thumbs = self._thumbnails()
-        self.map: np.ndarray | None = None
-        if self.info["map"]:
-            self.map = np.load(folder / "map.npy", allow_pickle=False)[self.catalogue.alive]
+        with _damage_told(self.root):
+            self.folder, self.manifest = folder, manifest
+            self.info: IndexInfo = files.read_json(folder / "index.json", "an index")
+            files.check_version(self.info.get("version"), self.root)
+            self._check_numbers()
+            self.origins = origins.read(folder)
+            self.run = Run.load(folder / MODEL, device=self.device)
+            keep_slot_attention(self.run.matcher)
+            self.catalogue = Catalogue.load(folder / ITEMS)
+            self.encoder = QueryEncoder(self.run, self.info["padding"])
+            proposer: Proposer = Plain(self.run.matcher)
+            if self.info["coarse"] == "distilled":
+                proposer = Distilled.load(folder / MAPS)
+            self.searcher = Searcher(self.run.matcher, proposer, self._sides(engines=engines), self.run.device)
+            self.thumbs = self._thumbnails()
+            self.map: np.ndarray | None = None
+            if self.info["map"]:
+                self.map = np.load(folder / "map.npy", allow_pickle=False)[self.catalogue.alive]
+
+    def _check_numbers(self) -> None:
+        """What searching counts with, or would fail on only then."""
+        found: list[object] = [self.info["padding"]] if self.info["padding"] is not None else []
+        for side in (IMAGE, TEXT):
+            about = self.info["sides"][side]
+            found += [about["candidates"], about["each"], about["dim"]]
+        if any(type(one) is not int or one < 1 for one in found):
+            raise BadInput(f"{self.folder}/index.json: damaged (a size is no number); {versions.AGAIN}")
 
     def _sides(self, *, engines: bool) -> dict[str, Side]:
         numbers, alive = {IMAGE: self.catalogue.ids, TEXT: self.catalogue.rows}, self.catalogue.alive_sides()
         sides = {}
-        for name, about in self.info["sides"].items():
+        for name in (IMAGE, TEXT):
+            about = self.info["sides"][name]
             sets = Sets([self.folder / SETS / shard for shard in self.info["shards"][name]])
             engine = self.open_engine(name) if engines else None
             sides[name] = Side(sets, numbers[name], engine, about["candidates"], about["merge"], alive=alive[name])

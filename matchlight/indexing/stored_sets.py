@@ -80,13 +80,19 @@ def is_whole(folder: Path) -> bool:
 class _Part:
     """One member's arrays of one shard."""
 
-    def __init__(self, folder: Path, number: int, about: PartInfo):
+    def __init__(self, folder: Path, number: int, about: PartInfo, items: int):
         def array(name: str) -> np.ndarray:
             return load_npy(folder / f"{number}.{name}.npy", kinds="fiub")
 
         self.arrays = {name: array(name) for name in about["arrays"]}
         self.follows = set(about["follows"])
         self.offsets = np.array(array("offsets")) if self.follows else None
+        if "vectors" not in self.arrays or any(self._items(name) != items for name in self.arrays):
+            raise BadInput(f"{folder}: its arrays are not of {items} items; build the index again")
+
+    def _items(self, name: str) -> int:
+        """Of how many items an array is."""
+        return len(self.arrays[name]) if self.offsets is None or name not in self.follows else len(self.offsets) - 1
 
     def lengths(self, places: np.ndarray) -> np.ndarray:
         """How many vectors the sets at these places have stored."""
@@ -147,7 +153,7 @@ class Sets:
         about: list[ShardInfo] = [files.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
         self.starts = np.cumsum([0, *(entry["items"] for entry in about)])
         self.shards = [
-            [_Part(folder, number, part) for number, part in enumerate(entry["parts"])]
+            [_Part(folder, number, part, entry["items"]) for number, part in enumerate(entry["parts"])]
             for folder, entry in zip(folders, about, strict=True)
         ]
 

@@ -82,6 +82,8 @@ def current(root: Path, *, verify: bool = True) -> tuple[Path, Manifest]:
         raw = path.read_bytes()
         manifest: Manifest = json.loads(raw)
         made, listed = int(manifest["format"]), dict(manifest["files"])
+        if any(type(entry["bytes"]) is not int or type(entry["sha256"]) is not str for entry in listed.values()):
+            raise ValueError("a file without its size and checksum")
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file, and {root}/{CURRENT} names it; {AGAIN}") from None
     except (ValueError, KeyError, TypeError, RecursionError):

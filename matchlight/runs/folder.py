@@ -142,14 +142,14 @@ def _read_recipe(folder: Path) -> Info:
 
 
 def _rebuild(folder: Path, info: Info) -> Matcher:
-    chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
-    if "members" in info:  # an imported ensemble: each file with its own arguments
-        matcher: Matcher = Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
-    elif info["preset"] == "imported":
-        matcher = chosen.build(sizes, **own_arguments(folder, info["arguments"])).matcher()
-    else:
-        recipe = chosen.build(sizes, **own_arguments(folder, info["arguments"]))
-        matcher = recipe.strategy.assemble({name: recipe.build(name) for name in recipe.strategy.networks})
+    try:
+        matcher = _untrained(folder, info)
+    except BadInput:
+        raise
+    except (RuntimeError, ValueError) as problem:  # sizes below 0, shares above 1
+        if "allocate" in str(problem):
+            raise
+        raise BadInput(f"{folder}/recipe.json: no model has these arguments ({problem})") from None
     weights = checkpoints.load_weights(folder / "model.safetensors")
     try:
         matcher.load_state_dict(weights)
@@ -163,6 +163,16 @@ def own_arguments(folder: Path, arguments: dict[str, Value]) -> dict[str, Value]
     """A run's arguments, its joint model being the copy in its own folder where there is one."""
     named = arguments.get("model")
     return {**arguments, "model": at_home(str(named), folder)} if named else arguments
+
+
+def _untrained(folder: Path, info: Info) -> Matcher:
+    chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
+    if "members" in info:  # an imported ensemble: each file with its own arguments
+        return Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])
+    recipe = chosen.build(sizes, **own_arguments(folder, info["arguments"]))
+    if info["preset"] == "imported":
+        return recipe.matcher()
+    return recipe.strategy.assemble({name: recipe.build(name) for name in recipe.strategy.networks})
 
 
 def _check_free(folder: Path, *, resume: bool) -> None:

@@ -56,6 +56,8 @@ def _vocabulary(path: Path, wanted: int) -> Vocabulary:
 def _member(foreign: Foreign, chosen: Method, path: Path) -> tuple[Matcher, Sizes, dict[str, Any]]:
     sizes = Sizes(pairs=0, pictures=0, image=foreign.kind, **foreign.sizes)
     named = {**Chosen.of(chosen, foreign.arguments).defaults, **foreign.arguments}
+    if any(0 in weight.shape for weight in foreign.weights.values()):
+        raise BadInput(f"{path}: holds weights of no numbers; another file?")
     matcher = _one(chosen.build(sizes, **named).matcher(), foreign, path)
     return matcher, sizes, named
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from matchlight.console import VERSION
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.formats.safety import load_npy
+from matchlight.indexing import versions
 from matchlight.measuring.referee import evaluate_file
 from matchlight.runs.folder import Run
 from tests.tiny import tiny_pairs
@@ -91,16 +93,74 @@ def test_a_run_of_this_or_an_earlier_version_opens(copied: Path, earlier: str | 
     assert Run.load(copied).method == "vse++"
 
 
-def test_an_index_of_a_later_version_is_refused_and_both_versions_are_named(run: Run, tmp_path: Path) -> None:
-    from matchlight.indexing import versions
+@pytest.mark.parametrize("arguments", [{"dim": -4}, {"dim": 16, "dropout": 7}])
+def test_a_recipe_that_no_model_can_have_is_one_clear_line(copied: Path, arguments: dict[str, float]) -> None:
+    known = json.loads((copied / "recipe.json").read_text())["arguments"]
+    changed(copied / "recipe.json", arguments={**known, **arguments})
+    with pytest.raises(BadInput, match="recipe.json: "):
+        Run.load(copied)
 
-    ml.Index.build(run, tiny_pairs(), tmp_path / "index").close()
-    folder, _ = versions.named(tmp_path / "index")
-    changed(folder / "index.json", version="7.1.0")
-    partial = folder.rename(folder.with_name(f"{folder.name}.partial"))
-    versions.finish(partial, tmp_path / "index")  # the checksums of a version that was written so
+
+@pytest.fixture(scope="module")
+def index(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("indexes") / "index"
+    ml.Index.build(run, tiny_pairs(), root).close()
+    return root
+
+
+def sealed(index: Path, out: Path, change: Callable[[Path], object]) -> Path:
+    """A copy whose version was changed before its checksums were taken, as a stranger's may be."""
+    root = Path(shutil.copytree(index, out))
+    folder, _ = versions.named(root)
+    change(folder)
+    versions.finish(folder.rename(folder.with_name(f"{folder.name}.partial")), root)
+    return root
+
+
+def test_an_index_of_a_later_version_is_refused_and_both_versions_are_named(index: Path, tmp_path: Path) -> None:
+    root = sealed(index, tmp_path / "index", lambda folder: changed(folder / "index.json", version="7.1.0"))
     with pytest.raises(BadInput, match=f"index: made by Matchlight 7.1.0, and this is {VERSION}; upgrade"):
-        ml.Index.load(tmp_path / "index")
+        ml.Index.load(root)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+SHARD = "sets/image-00000/shard.json"
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "engine": lambda folder: changed(folder / "index.json", engine=[]),
+    "shards": lambda folder: changed(folder / "index.json", shards={}),
+    "shard of no name": lambda folder: changed(folder / "index.json", shards={"image": [3]}),
+    "sides": lambda folder: changed(folder / "index.json", sides={}),
+    "padding": lambda folder: changed(folder / "index.json", padding="x"),
+    "items": lambda folder: changed(folder / SHARD, items=1),
+    "parts": lambda folder: changed(folder / SHARD, parts=[{"arrays": {}, "follows": []}]),
+    "names": lambda folder: cut(folder / "items" / "names.npy"),
+    "ids": lambda folder: cut(folder / "engine" / "image" / "ids.npy"),
+    "map": lambda folder: (folder / "map.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': (1, 2\n"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_an_index_whose_checksums_hold_and_whose_files_do_not_is_one_clear_line(
+    index: Path, tmp_path: Path, kind: str
+) -> None:
+    root = sealed(index, tmp_path / "index", DAMAGE[kind])
+    with pytest.raises(BadInput, match="build the index again") as told, ml.Index.load(root, device="cpu") as opened:
+        opened.search("a cat", top=1)
+    assert str(root) in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("entry", [None, [], {}, {"bytes": "3", "sha256": 4}])
+def test_a_list_of_files_without_sizes_and_checksums_is_one_clear_line(
+    index: Path, tmp_path: Path, entry: object
+) -> None:
+    root = Path(shutil.copytree(index, tmp_path / "index"))
+    folder, _ = versions.named(root)
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "files": {"index.json": entry}}))
+    with pytest.raises(BadInput, match="manifest.json: damaged"):
+        ml.Index.load(root)
 
 
 @pytest.mark.parametrize(("column", "texts"), [("caption", ["a", None, "c"]), ("captions", [["a"], None, ["c", None]])])
