@@ -135,8 +135,14 @@ def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
     with suppress(OSError):  # what may not be listed or removed stays, and is in nobody's way
         for path in folder.iterdir():
             found = DRAFT.fullmatch(path.name)
-            if found and of in (None, found[1], Path(found[1]).stem) and not _is_alive(int(found[2]), found[3]):
+            if found and of in (None, *_drafted(found[1])) and not _is_alive(int(found[2]), found[3]):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _drafted(name: str) -> set[str]:
+    """What a draft may be of: of a draft, what that one is of."""
+    inner = DRAFT.fullmatch(name)
+    return _drafted(inner[1]) if inner else {name, Path(name).stem}
 
 
 def is_draft(path: Path) -> bool:

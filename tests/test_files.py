@@ -141,6 +141,7 @@ with files.replaced(folder / "recipe.json"), files.new_file(folder / "CURRENT"),
 
 def killed_while_writing(folder: Path) -> list[str]:
     """The drafts that a process leaves in a folder when it is killed."""
+    folder.mkdir(exist_ok=True)
     other = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
     assert other.returncode == -signal.SIGKILL
     return sorted(path.name for path in folder.iterdir())
@@ -164,6 +165,15 @@ def test_a_new_folder_or_file_removes_what_was_left_of_it_and_nothing_else(tmp_p
         draft.touch()
     names = {path.name.split("-")[0].rstrip("0123456789") for path in tmp_path.iterdir()}
     assert names == {"copy", "recipe.json", ".copy.mine", ".CURRENT."}
+
+
+def test_a_draft_of_a_draft_is_known_by_what_will_come_of_it(tmp_path: Path) -> None:
+    dead = killed_while_writing(tmp_path / "other")[0].split(".")[2]
+    for name in (f"..out.{dead}.abcdefgh.tmp.{dead}.ijklmnop.tmp", f"..outer.{dead}.abcdefgh.tmp.{dead}.ijklmnop.tmp"):
+        (tmp_path / name).mkdir()
+    with files.new_folder(tmp_path / "out") as draft:
+        (draft / "a").touch()
+    assert [path.name.split(".")[2] for path in tmp_path.glob("..*")] == ["outer"]
 
 
 def test_a_folder_that_is_held_is_rid_of_old_drafts_in_all_its_folders(tmp_path: Path) -> None:
