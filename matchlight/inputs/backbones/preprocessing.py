@@ -42,6 +42,7 @@ class Preprocessing:
     mean: tuple[float, ...] = HALF
     std: tuple[float, ...] = HALF
     reducing: bool = True  # large pictures are first halved by whole factors, which is fast and hardly differs
+    even: bool = False  # a middle between two pixels is moved to the even one (torchvision); else down (transformers)
 
     def pixels(self, image: Image.Image) -> np.ndarray:
         """(3, height, width) uint8; smaller pictures are averaged down, not sampled."""
@@ -64,7 +65,8 @@ class Preprocessing:
         if self.shorter is None:
             return image
         height, width = self.size
-        top, left = math.floor((image.height - height) / 2), math.floor((image.width - width) / 2)
+        rounded = round if self.even else math.floor
+        top, left = rounded((image.height - height) / 2), rounded((image.width - width) / 2)
         return image.crop((left, top, left + width, top + height))
 
     def at(self, size: Size) -> Preprocessing:

@@ -128,6 +128,8 @@ def _meta(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any)
         digest.update(stamp.encode("utf-8", "replace") + b"\n")
     if made != Preprocessing(made.size, mean=made.mean, std=made.std):  # whole and bilinear goes without saying
         more |= {"shorter": made.shorter, "resample": made.resample, "reducing": made.reducing}
+    if made.even:
+        more |= {"even": True}
     return {**more, "size": made.size, "pictures": digest.hexdigest()}
 
 

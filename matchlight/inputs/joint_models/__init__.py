@@ -113,4 +113,4 @@ def open_clip_preprocessing(config: dict[str, object], side: int) -> Preprocessi
     mode = said.get("resize_mode", "shortest")
     if mode not in ("shortest", "squash"):
         raise BadInput(f"open_clip models whose pictures are resized by {mode!r:.40} cannot be read")
-    return made if mode == "squash" else replace(made, shorter=side)
+    return made if mode == "squash" else replace(made, shorter=side, even=True)
