@@ -58,6 +58,7 @@ class Explanation(TypedDict):
 def explain(index: OpenIndex, place: int, words: str) -> Explanation:
     """Words, regions (boxes in parts of the picture), weights (words x regions, 0..1) and the score of the pair."""
     ids, names, unknown = index.encoder.tokens(words)
+    named = [k for k, name in enumerate(names) if name]
     query = index.encoder.embed(TEXT, index.encoder.text_items([ids]))
     stored = index.searcher.sides[IMAGE].sets.take(np.array([place])).to(index.run.device)
     members = index.run.matcher.each()
@@ -69,8 +70,8 @@ def explain(index: OpenIndex, place: int, words: str) -> Explanation:
             weights = torch.stack([one for one in by_member if one is not None]).mean(0).float().cpu()
             kind, regions = _kind(members[0]), boxes_of(index, stored.members[0], weights.shape[1])
         else:
-            kind, (weights, regions) = "occlusion", occluded(index, place, ids)
-    shown = [k for k, name in enumerate(names) if name][: len(weights)]
+            kind, (weights, regions) = "occlusion", occluded(index, place, ids, named)
+    shown = named[: len(weights)]
     shares = stored.members[0].extra.get("shares")
     return {
         "words": [names[k] for k in shown],
@@ -179,11 +180,10 @@ def grid(count: int, shape: float) -> list[Box]:
 # ---- asking without ------------------------------------------------------------------------------------------------
 
 
-def occluded(index: OpenIndex, place: int, ids: list[int]) -> tuple[Tensor, list[Box]]:
+def occluded(index: OpenIndex, place: int, ids: list[int], named: list[int]) -> tuple[Tensor, list[Box]]:
     """(W, R) what a word and a tile are worth together; one region, the whole, where there is no picture to hide."""
     matcher, encoder = index.run.matcher, index.encoder
-    middle = range(1, len(ids) - 1) if len(ids) > 2 else range(len(ids))
-    hidden = list(middle)[:WORDS]
+    hidden = (named or list(range(len(ids))))[:WORDS]
     texts = encoder.embed(TEXT, encoder.text_items([ids, *(_without(ids, k) for k in hidden)]))
     thumb = index.thumbs[place] if index.thumbs is not None and encoder.sees else b""
     weights = torch.zeros(len(ids), 1)

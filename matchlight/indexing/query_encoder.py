@@ -71,6 +71,8 @@ class QueryEncoder:
         return ids, ["", *known, ""], list(dict.fromkeys(unknown))
 
     def _pieces(self, ids: list[int]) -> list[str]:
+        if self._view.joint:
+            return self._view.joint_model.pieces.shown(ids)
         names = {place: piece for piece, place in self._sentences.vocabulary().items()}
         return [_shown(names.get(place, "")) for place in ids]
 

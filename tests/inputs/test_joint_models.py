@@ -119,6 +119,12 @@ def test_a_siglip_caption_is_always_filled_up_and_in_small_letters(folders: dict
     assert pieces.token_ids(["a Dog"]) == pieces.token_ids(["a dog"]) == [[2, 3, *[1] * (LENGTH - 2)]]
 
 
+def test_pieces_are_shown_as_their_letters(folders: dict[str, Path]) -> None:
+    for kind in ("clip", "siglip"):
+        pieces = joint_model(f"hf:{folders[kind]}").pieces
+        assert [one for one in pieces.shown(pieces.token_ids(["red dog"])[0]) if one] == ["red", "dog"]
+
+
 @torch.no_grad()
 def test_a_siglip_caption_that_lost_its_filling_gets_it_back(folders: dict[str, Path]) -> None:
     model = joint_model(f"hf:{folders['siglip']}")

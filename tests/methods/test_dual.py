@@ -59,6 +59,7 @@ def test_an_imported_model_is_a_run_like_any_other(model: str, tmp_path: Path) -
     index = Index.build(run, pairs, tmp_path / "index")
     shutil.rmtree(tmp_path / "run")  # and an index is by itself, too
     found = Index.load(tmp_path / "index").search("a dog near cat", top=3)
+    assert Index.load(tmp_path / "index").explain(0, "a dog")["words"]
     assert len(found.hits) == 3 and len(index.search(image=pairs.pictures.open(0), top=2).hits) == 2
 
 

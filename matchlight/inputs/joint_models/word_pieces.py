@@ -11,9 +11,13 @@ from matchlight.core import BadInput
 from matchlight.inputs.joint_models.model_files import Source
 from matchlight.inputs.joint_models.shapes import Shape
 
+END, BEGIN = "</w>", "▁Ġ"  # how tokenizers mark the end of a word, and the space before one
+
 
 class Tokenizer(Protocol):
     """What we use of transformers' tokenizers."""
+
+    all_special_ids: list[int]
 
     def __call__(self, text: list[str], **options: object) -> dict[str, list[list[int]]]:
         """Ids of each text."""
@@ -41,6 +45,11 @@ class WordPieces:
     def vocabulary(self) -> dict[str, int]:
         """Every piece with its id."""
         return dict(self.tokenizer.get_vocab())
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The letters of each piece; none for those that stand around a text or fill it up."""
+        special, names = set(self.tokenizer.all_special_ids), {place: name for name, place in self.vocabulary().items()}
+        return ["" if one in special else names.get(one, "").removesuffix(END).strip(BEGIN) for one in ids]
 
 
 def _opened(source: Source) -> Tokenizer:
