@@ -195,7 +195,7 @@ def import_(
 
     The files are read without running any code of theirs.
 
-    Example: matchlight import hf:google/siglip-base-patch16-224 -o runs/siglip
+    Example: matchlight import hf:NAME -o runs/clip
     """
     run = _imported(checkpoints, method, vocab, out)
     emit({"run": run.folder, **run.info}) if json else typer.echo(

@@ -270,3 +270,27 @@ def test_rates_rise_in_a_line_and_fall_along_a_cosine() -> None:
     assert rates[:3] == pytest.approx([1 / 3, 2 / 3, 1]) and rates[6] == pytest.approx(0.5)
     assert rates[2:] == sorted(rates[2:], reverse=True) and rates[-1] > 0  # a rate of 0 would freeze what is tuned
     assert warmed_cosine(0, 0, 1, epochs=1, warm=1.0) > 0
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_imports_merges_and_says_what_it_cannot_do(
+    models: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from matchlight.cli import main
+
+    def asked(*words: str) -> tuple[int, str]:
+        return main(["import", *words]), capsys.readouterr().err.strip()
+
+    assert asked(models["clip"], "-o", str(tmp_path / "run"))[0] == 0
+    assert Run.load(tmp_path / "run", device="cpu").method == "dual"
+    for words, line in (
+        ((models["clip"], "-o", str(tmp_path / "run")), "not empty"),
+        ((models["clip"], "--method", "scan", "-o", str(tmp_path / "x")), "is imported by itself"),
+        (("model.pth.tar", "-o", str(tmp_path / "x")), "need --method and --vocab"),
+        ((str(tmp_path / "run"), "-o", str(tmp_path / "x")), "nothing to merge"),
+    ):
+        code, said = asked(*words)
+        assert code == 2 and line in said and "\n" not in said
+    assert not (tmp_path / "x").exists()
