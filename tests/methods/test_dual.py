@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -114,21 +115,32 @@ def test_a_tuned_run_needs_no_second_file_of_weights(models: dict[str, str], tmp
     np.testing.assert_array_equal(*(split_scores(one, tiny_pictures(), "test") for one in (run, again)))
 
 
+@pytest.mark.parametrize(("steps", "tune"), [(0, "all"), (3, "lora")])  # 0: before anything was saved
 def test_a_killed_run_goes_on_without_the_model_it_began_with(
-    models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: int, tune: str, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, given = moved(models["clip"], tmp_path / "there"), {**QUICK, "keep": 0.3}
+    if tune == "lora":
+        pytest.importorskip("peft")
+    there, given = moved(models["clip"], tmp_path / "there"), {**QUICK, "keep": 0.3, "tune": tune, "save_minutes": 0.0}
     whole = train("dual", tiny_pictures(), tmp_path / "whole", model=there, **given)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "_step", stops)
-        train("dual", tiny_pictures(), tmp_path / "cut", model=there, **given)  # before anything was saved
+        patch.setattr(Trainer, "_step", stopping_after(steps))
+        train("dual", tiny_pictures(), tmp_path / "cut", model=there, **given)
     shutil.rmtree(there[3:])
     resumed = train("dual", tiny_pictures(), tmp_path / "cut", model=there, resume=True, **given)
     assert_close(resumed.matcher.state_dict(), whole.matcher.state_dict(), atol=0, rtol=0)
 
 
-def stops(*_: object) -> None:
-    raise KeyboardInterrupt
+def stopping_after(steps: int) -> Callable[..., None]:
+    original, left = Trainer._step, [steps]
+
+    def step(self: Trainer, *given: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        original(self, *given)
+
+    return step
 
 
 def test_a_run_starts_from_an_imported_one(models: dict[str, str], tmp_path: Path) -> None:
