@@ -29,6 +29,7 @@ from matchlight.training.network import OBJECTIVE, Network, objectives_of, score
 
 Report = Mapping[str, object]  # what a protocol measured
 MOST_VALIDATION = 1000  # pictures: enough to choose by, cheap enough to do every epoch
+QUICK_WRITE = 0.5  # seconds: a state that takes less to write is written after every epoch
 HELD_OUT = 0.04  # share of the training pictures that select="noisy" keeps aside
 
 
@@ -137,13 +138,16 @@ class Trainer:
             done = self.epoch + (self.phase + self.step / len(batches)) / self.phases
             for callback in self.callbacks:
                 callback.step(self, done)
-            if self._save_is_due(least=1.0):
+            if self._unsaved_for(max(1.0, 100 * self.save_cost)):
                 self.save()
 
-    def _save_is_due(self, *, least: float = 0.0) -> bool:
-        """Whether enough was done since the last save: writing a large state must not take longer than training."""
-        cost = max(100 * self.save_cost, 20 * self.writer.cost)
-        return time.monotonic() - self.saved_at >= min(60 * self.save_minutes, max(least, cost))
+    def _unsaved_for(self, seconds: float) -> bool:
+        return time.monotonic() - self.saved_at > min(60 * self.save_minutes, seconds)
+
+    def _save_is_due(self) -> bool:
+        """At the end of an epoch: always, but for a state so large that writing it takes longer than the training."""
+        quick = self.writer.cost < QUICK_WRITE or self.epoch >= self.recipe.epochs
+        return quick or self._unsaved_for(20 * self.writer.cost)
 
     def _draw(self, rank: int) -> int:
         """The seed of everything random inside this step, for one process."""
@@ -190,7 +194,7 @@ class Trainer:
         self.log.append(line)
         self.losses, self.seen = [], []
         self.epoch, self.phase, self.step = self.epoch + 1, 0, 0
-        if self._save_is_due() or self.epoch >= self.recipe.epochs:
+        if self._save_is_due():
             self.save()
         if self.chief:
             self._write_log()
