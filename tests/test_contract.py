@@ -190,7 +190,7 @@ def test_eight_pairs_can_be_learnt_by_heart(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[float]]]:
-    """Losses of every recipe over 20 steps, by one process and by two; one pair of processes serves all recipes."""
+    """Losses of every recipe over 12 steps, by one process and by two; one pair of processes serves all recipes."""
     shared = tmp_path_factory.getbasetemp()
     folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "processes"
     folder.mkdir(exist_ok=True)
@@ -210,6 +210,6 @@ def _run_both(folder: Path) -> None:
 
 def test_two_processes_take_the_steps_of_one(name: str, two_processes: dict[str, list[list[float]]]) -> None:
     one, two = two_processes[name]
-    assert len(one) == 20
+    assert len(one) == 12
     tolerance = 1e-3 if name == "bfan" else 1e-5  # BFAN's gate is a step: the last bit of a score may open or shut it
     np.testing.assert_allclose(two, one, rtol=tolerance, atol=1e-6)

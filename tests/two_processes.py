@@ -1,4 +1,4 @@
-"""Run 20 steps of recipes alone and as two processes, and write both series of losses.
+"""Run 12 steps of recipes alone and as two processes, and write both series of losses.
 
 python -m tests.two_processes FOLDER RECIPE...
 """
@@ -25,8 +25,8 @@ from matchlight.training.registry import methods
 from tests.reference.aoq import every_other
 from tests.tiny import pairs_for, tiny_joint_model, tiny_pairs, tiny_settings, view_for
 
-STEPS = 20
-RATE = 2e-4  # the papers': at ten times that, attention turns the last bit of a weight into 1e-3 of a loss in 20 steps
+STEPS = 12
+RATE = 2e-4  # the papers': at ten times that, attention turns the last bit of a weight into 1e-3 of a loss
 
 
 def calm(module: nn.Module) -> None:
