@@ -189,5 +189,5 @@ class _Memory:
             return
         every = b"".join(mark + bytes.fromhex(digest) for mark, digest in {**self.known, **settled}.items())
         with suppress(OSError), cache.locked(self.entry):
-            files.write_array(self.entry / FILE, np.frombuffer(every, np.uint8).reshape(-1, 2 * WIDTH))
             cache.write_json(self.entry / cache.META, {"what": "digests", "of": self.home})
+            files.write_array(self.entry / FILE, np.frombuffer(every, np.uint8).reshape(-1, 2 * WIDTH))

@@ -132,6 +132,6 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
     groups = compute()
     meta: dict[str, Json] = {"what": "look-alikes", "kind": "groups", "size": [SIDE, SIDE], "shape": [len(groups)]}
     with suppress(OSError), cache.locked(entry):
-        files.write_array(entry / "groups.npy", groups)
         cache.write_json(entry / cache.META, meta)
+        files.write_array(entry / "groups.npy", groups)
     return groups

@@ -17,7 +17,7 @@ from typing import Any
 
 from matchlight import files
 from matchlight.core import BadInput
-from matchlight.data.fingerprints import fingerprint
+from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import pick_device
 from matchlight.measuring.protocols import Report
 from matchlight.pairs import Pairs
@@ -112,7 +112,7 @@ class Work:
         data = self.pairs if pairs is None else pairs
         given = self.arguments(one)
         source = None if start is None else start.folder.name
-        facts = [one.method, given, seed, fingerprint(data), source]
+        facts = [one.method, given, seed, data_marks(data), source]
         tag = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:10]
         folder = self.out / "runs" / f"{one.method}-seed{seed}-{tag}"
         if (folder / "metrics.json").is_file():  # the last file a run writes

@@ -14,10 +14,12 @@ from PIL import Image
 import matchlight as ml
 from matchlight.auditing.apply import apply
 from matchlight.core import BadInput
-from matchlight.data import content, formats
+from matchlight.data import cache, content, formats
 from matchlight.data.content import content_mark
 from matchlight.data.fingerprints import data_marks, fingerprint, is_same_data
 from matchlight.inputs import features
+from matchlight.training.mining.candidates import Candidates
+from matchlight.training.mining.released import load_for
 
 WORDS = "red green blue grey pink teal gold plum".split()
 QUICK = {"quick": False, "folds": 3, "captions": "words", "pictures": "own", "split": "all"}
@@ -117,6 +119,34 @@ def test_an_audit_of_pictures_that_were_replaced_is_neither_gone_on_with_nor_app
     without_content(out / "summary.json", "data")  # an audit of old keeps its guarantee: names, captions, splits
     assert apply(out, tmp_path / "clean")["kept"] + apply(out, tmp_path / "again")["dropped"] == 24
     ml.audit(None, formats.read(folder), out, **QUICK)
+
+
+def test_digests_that_a_kill_left_without_their_description_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = paint(tmp_path / "set", seed=0, count=3)
+    monkeypatch.setattr(content, "SETTLED", 0)
+
+    def killed(path: Path, value: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            content_mark(formats.read(folder))
+    content_mark(formats.read(folder))
+    assert cache.entries() and all((entry / cache.META).is_file() for entry in cache.entries())
+
+
+def test_lists_mined_from_pictures_that_were_replaced_are_refused(tmp_path: Path) -> None:
+    pairs = formats.read(paint(tmp_path / "set", seed=0, count=4))
+    lists = Candidates(np.arange(4), np.arange(4), np.array([[1], [0], [3], [2]]), np.array([[1], [0], [3], [2]]))
+    marks = data_marks(pairs)
+    lists.save(tmp_path / "lists", {"data": marks["fingerprint"], "content": marks["content"]})
+    assert len(load_for(tmp_path / "lists", pairs, data=fingerprint(pairs)).texts) == 4
+    other = formats.read(paint(tmp_path / "set", seed=1, count=4))
+    with pytest.raises(BadInput, match="mined from other data"):
+        load_for(tmp_path / "lists", other, data=fingerprint(other))
 
 
 def test_a_run_is_not_resumed_on_pictures_that_were_replaced(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
+from matchlight.data.content import content_mark
+from matchlight.data.fingerprints import CONTENT
 from matchlight.data.formats.safety import load_npy
 from matchlight.pairs import Pairs
 from matchlight.training.mining.candidates import Candidates, is_whole, load
@@ -24,7 +26,7 @@ def load_for(folder: str | Path, pairs: Pairs, *, data: str, split: str = "train
     folder = Path(folder)
     if is_whole(folder):
         lists, about = load(folder)
-        if about.get("data") != data:
+        if about.get("data") != data or (CONTENT in about and about[CONTENT] != content_mark(pairs)):
             raise BadInput(f"{folder}: mined from other data than {pairs.root}")
         return lists
     return read_released(folder, pairs, split=split)
