@@ -23,8 +23,8 @@ from matchlight.inputs.backbones.base import Backbone
 from matchlight.inputs.backbones.preprocessing import Size
 
 Tokens = Literal["cells", "class", "both"]
-TRANSFORMER_RATE = 1 / 15  # of a CNN's rate: measured, see docs/backbones.md
-FEWER = (8, 8)  # cells a picture unless more are asked for: a quarter of the memory of 16 x 16, and hardly a loss
+TRANSFORMER_RATE = 1 / 15  # of a CNN's rate: with all of it, tuning loses what pretraining knew
+FEWER = (8, 8)  # cells a picture unless more are asked for: a quarter of the memory of 16 x 16
 
 
 @dataclass(frozen=True)
