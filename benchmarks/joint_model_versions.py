@@ -1,6 +1,6 @@
 """Do joint models compute what transformers computes, with its versions 4 and 5? One environment each, made here.
 
-    python benchmarks/joint_model_versions.py --keep /tmp/versions
+    python benchmarks/joint_model_versions.py --keep versions
 
 Each environment makes tiny random CLIP, SigLIP and SigLIP2 models and an open_clip folder, saves them as its version
 does, and compares vectors and scores with its own; then it reads the files that the other version has saved. Packages
