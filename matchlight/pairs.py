@@ -2,6 +2,7 @@
 
 A *row* is one (picture, caption) pair in file order. Pictures are a table of N, captions a table of C rows, and
 `picture[row]` says which picture a row belongs to, so any number of captions a picture is the same thing.
+A folder of pictures alone is a data set of no rows: it can be indexed, searched and embedded.
 A label set without words (Wikipedia features) has one text a row too: its `captions` are empty strings and its
 `text_features` hold the vectors.
 """
@@ -29,6 +30,7 @@ class ReadOptions(TypedDict, total=False):
     format: str | None  # read it as this format, whatever it looks like
     seed: int  # of the splits, where the data has none
     max_pixels: int  # a larger picture is refused
+    split: str | None  # all of it is of this split, whatever it says itself
     validation: int | None  # rows of test that become val, for label sets without one
 
 
@@ -95,7 +97,7 @@ class Pairs:
     names: Sequence[str]  # (N,) what each picture is called
     captions: Sequence[str]  # (C,)
     picture: np.ndarray  # (C,) int64: the picture of each row, in file order
-    splits: np.ndarray  # (N,) str: "train" | "val" | "test" | "testall"
+    splits: np.ndarray  # (N,) str: "train" | "val" | "test" | "testall"; pictures alone are "all"
     pictures: PictureSource | None = None
     features: FeatureSource | None = None
     text_features: np.ndarray | None = None  # (C, D)
@@ -139,6 +141,12 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.picture)
+
+    def need_captions(self, what: str) -> None:
+        """One clear line where there are pictures alone and `what` (a command, a method) learns from captions."""
+        if not len(self):
+            fix = "put a.txt beside a.jpg, or a captions.csv with the columns image and caption"
+            raise BadInput(f"{self.root}: {len(self.names):,} pictures without captions; {what} needs some: {fix}")
 
     @staticmethod
     def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:

@@ -59,6 +59,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "parquet": "matchlight.data.formats.parquet:Parquet",
         "webdataset": "matchlight.data.formats.webdataset:WebDataset",
         "labelled": "matchlight.data.formats.labelled:LabelSet",
+        "pictures": "matchlight.data.formats.pictures_alone:PicturesAlone",  # after other packages' too
     },
     "backbones": {
         "lite0": "matchlight.inputs.backbones.lite_backbones:Lite0",

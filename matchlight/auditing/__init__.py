@@ -93,6 +93,7 @@ def audit(
     """
     began = time.monotonic()
     folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
+    pairs.need_captions("an audit")
     pairs.rows(split)  # a split that is not there is reported before anything slow begins
     if truth is not None:
         check_truth(truth, pairs)

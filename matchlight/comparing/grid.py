@@ -111,6 +111,7 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("compare runs in one process; under torchrun, train and evaluate run by run")
+    pairs.need_captions("a comparison")
     device = pick_device(settings.device)
     pick_precision(settings.precision, device)
     for split in ("train", settings.split):

@@ -136,6 +136,7 @@ def labelled_by_words(pairs: Pairs, *, top: int = 50, words: Sequence[str] | Non
     """The same data set with a label for each thing its captions name: `words`, or the `top` found in training."""
     if pairs.labels is not None:
         raise BadInput(f"{pairs.root}: has labels already ({len(pairs.labels.names)} classes); they are kept")
+    pairs.need_captions("labels from captions")
     if not any(caption.strip() for caption in pairs.captions):
         raise BadInput(f"{pairs.root}: its texts are not in words, so no labels can be read off them")
     if words is None:

@@ -31,7 +31,7 @@ from matchlight.indexing.query_encoder import usual_padding
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets
-from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best
+from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best, unmeasured
 from matchlight.inputs.joint_models import OWN
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
@@ -123,7 +123,7 @@ def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:
 
 def padding_of(run: Run, source: Source) -> int | None:
     """How far questions are padded, for a model that depends on it."""
-    if not run.matcher.depends_on_padding or source.table.captions is None:
+    if not run.matcher.depends_on_padding or source.table.captions is None or not len(source.rows):
         return None
     return usual_padding(source.table.captions.lengths[source.rows], run.matcher.encode_batch)
 
@@ -168,17 +168,17 @@ def complete(
     sides = {
         side: Side(Sets([folder / SETS / name for name in shards[side]]), numbers[side], None, 0, alive=alive[side])
         for side in (IMAGE, TEXT)
+        if shards[side]
     }
     searcher = Searcher(run.matcher, Plain(run.matcher), sides, run.device)
-    truths = {
-        truth.wanted: truth for truth in (true_best(searcher, given, seed=options.seed) for given in (IMAGE, TEXT))
-    }
+    asking = [IMAGE, TEXT] if TEXT in sides else []  # pictures alone leave nothing to ask with
+    truths = {truth.wanted: truth for truth in (true_best(searcher, given, seed=options.seed) for given in asking)}
     rows = pick_proposer(searcher, truths, options)
     if isinstance(searcher.proposer, distil.Distilled):
         searcher.proposer.save(folder / MAPS)
     engine, replaced = new_engine(options), _engine_of(root)
     make_engines(folder, root, engine, sides, rows)
-    measured = {side: measure(searcher, truths[side], options.target, options.candidates) for side in sides}
+    measured = {side: _measured(searcher, truths.get(side), side, options) for side in sides}
     if options.map:
         means = rows[IMAGE].astype(np.float32).mean(1)
         files.write_array(folder / "map.npy", picture_map.points(means, seed=options.seed))
@@ -196,6 +196,12 @@ def complete(
     _discard(replaced, root, options.address)
     _report(measured)
     return final
+
+
+def _measured(searcher: Searcher, truth: Truth | None, side: str, options: Options) -> Measured:
+    if truth is not None:
+        return measure(searcher, truth, options.target, options.candidates)
+    return unmeasured(searcher.sides[side], options.target, options.candidates)
 
 
 def describe(
@@ -218,7 +224,7 @@ def describe(
         "shards": shards,
         "pictures": int(catalogue.alive.sum()),
         "captions": int(catalogue.alive[catalogue.picture].sum()),
-        "next": {"id": int(catalogue.ids.max()) + 1, "row": int(catalogue.rows.max()) + 1},
+        "next": {"id": int(catalogue.ids.max()) + 1, "row": int(catalogue.rows.max(initial=-1)) + 1},
         "map": options.map,
         "thumbnails": bool(shards[THUMBS]),
         "built": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -230,6 +236,9 @@ def describe(
 
 def _report(measured: dict[str, Measured]) -> None:
     one = measured[IMAGE]
+    if one.recall is None:
+        say(f"{one.candidates} of {one.items} pictures are scored for a question; recall needs captions")
+        return
     say(f"{one.candidates} of {one.items} pictures are scored for a question: {one.recall:.1%} of the true best ten")
 
 
@@ -237,6 +246,8 @@ def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options
     """The model's own vectors where they propose well enough, else distilled ones where those do better."""
     plain = searcher.proposer
     assert isinstance(plain, Plain)
+    if not truths:
+        return _rows_of_pictures(searcher, plain)
     known = all(plain.known(truth.queries.take(slice(0, 1)), truth.given) for truth in truths.values())
     if not known and options.coarse == "plain":
         raise BadInput("this model has no vectors that propose candidates; coarse=auto distils some")
@@ -254,6 +265,17 @@ def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options
         return own
     searcher.proposer = learned
     return rows
+
+
+def _rows_of_pictures(searcher: Searcher, plain: Plain) -> dict[str, np.ndarray]:
+    """Pictures alone: the model's own vectors propose, since others are learned from captions."""
+    if not plain.known(searcher.sides[IMAGE].sets.take(np.arange(1)), IMAGE):
+        name = type(searcher.matcher.similarity).__name__
+        raise BadInput(
+            f"a model that compares by {name} has no vectors of its own to search with, and learns them from captions; "
+            "index pictures with captions, or take a model such as vse_infty or lantern"
+        )
+    return _rows(searcher, plain)
 
 
 def _rows(searcher: Searcher, proposer: Proposer) -> dict[str, np.ndarray]:

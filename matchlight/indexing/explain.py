@@ -145,9 +145,9 @@ def _through_slots(image: Embedding, text: Embedding) -> Tensor:
 
 def nearest(index: OpenIndex, image: Embeddings) -> list[NearCaption]:
     """For each slot of a picture the caption with the slot nearest to it; none where the index has no row a slot."""
-    side = index.searcher.sides[TEXT]
+    side = index.searcher.sides.get(TEXT)
     rows = index.searcher.proposer.rows(image, IMAGE)[0]
-    if side.engine is None or side.engine.each < 2 or len(rows) != image.members[0].vectors.shape[1]:
+    if side is None or side.engine is None or side.engine.each < 2 or len(rows) != image.members[0].vectors.shape[1]:
         return []
     scores, ids = side.engine.search(rows.numpy(), 1)
     out: list[NearCaption] = []

@@ -55,7 +55,7 @@ class Description(TypedDict):
     method: str
     coarse: str
     candidates: dict[str, int]
-    recall: dict[str, float]
+    recall: dict[str, float | None]
     measured: dict[str, SideInfo]
     target: float
     bytes: int
@@ -124,7 +124,7 @@ class Index(OpenIndex):
         candidates: int | None = None,
         find: str | None = None,
     ) -> Results:
-        """The best `top` items for words (pictures, unless `find` says text) or for a picture (captions, likewise).
+        """The best `top` items for words (pictures, unless `find` says text) or a picture (captions, if there are any).
 
         `exact` scores everything; `where` narrows to a split, labels, names that begin so, or ids; `candidates` is how
         many items the true similarity looks at.
@@ -133,8 +133,10 @@ class Index(OpenIndex):
         if (words is None) == (image is None):
             raise BadInput("search for words or for a picture, one of the two")
         given = TEXT if words is not None else IMAGE
-        wanted = find or (IMAGE if given == TEXT else TEXT)
+        wanted = find or (TEXT if given == IMAGE and TEXT in self.searcher.sides else IMAGE)
         _check(top, wanted, candidates)
+        if wanted not in self.searcher.sides:
+            raise BadInput(f"{self.root}: holds pictures without captions; find=image (--find image) finds pictures")
         unknown: list[str] = []
         if words is not None:
             query, unknown = self.encoder.words(words)
@@ -193,7 +195,9 @@ class Index(OpenIndex):
         return self._hits(places[others], scores[others], IMAGE, None)
 
     def captions(self, id: int, top: int = 10) -> list[Hit]:
-        """Captions of the whole index that fit one of its pictures best, its own among them."""
+        """Captions of the whole index that fit one of its pictures best, its own among them; none where it has none."""
+        if TEXT not in self.searcher.sides:
+            return []
         query = self.searcher.sides[IMAGE].sets.take(np.array([self.catalogue.place(id)]))
         places, scores, _ = self.searcher.top(query, IMAGE, TEXT, top=top)
         return self._hits(places, scores, TEXT, None)

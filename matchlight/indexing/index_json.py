@@ -18,7 +18,7 @@ class SideInfo(TypedDict):
 
     candidates: int
     merge: str
-    recall: float  # of the true best ten
+    recall: float | None  # of the true best ten; None: there were no captions to ask with
     questions: int
     target: float
     items: int  # that were there when it was measured
@@ -58,4 +58,4 @@ class IndexInfo(TypedDict):
     built: str
     version: str
     seed: int
-    sides: dict[str, SideInfo]
+    sides: dict[str, SideInfo]  # captions only where there are some

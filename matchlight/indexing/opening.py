@@ -68,16 +68,20 @@ class OpenIndex:
     def _check_numbers(self) -> None:
         """What searching counts with, or would fail on only then."""
         found: list[object] = [self.info["padding"]] if self.info["padding"] is not None else []
-        for side in (IMAGE, TEXT):
+        for side in self._side_names():
             about = self.info["sides"][side]
             found += [about["candidates"], about["each"], about["dim"]]
         if any(type(one) is not int or one < 1 for one in found):
             raise BadInput(f"{self.folder}/index.json: damaged (a size is no number); {versions.AGAIN}")
 
+    def _side_names(self) -> list[str]:
+        """Pictures, and captions where there are some."""
+        return [IMAGE, TEXT] if self.info["shards"][TEXT] else [IMAGE]
+
     def _sides(self, *, engines: bool) -> dict[str, Side]:
         numbers, alive = {IMAGE: self.catalogue.ids, TEXT: self.catalogue.rows}, self.catalogue.alive_sides()
         sides = {}
-        for name in (IMAGE, TEXT):
+        for name in self._side_names():
             about = self.info["sides"][name]
             sets = Sets([self.folder / SETS / shard for shard in self.info["shards"][name]])
             engine = self.open_engine(name) if engines else None

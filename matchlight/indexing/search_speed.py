@@ -182,7 +182,7 @@ def time_drawn_sets(
         "disk_mb": round(disk / 1e6, 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "candidates": measured.candidates,
-        "recall": round(measured.recall, 4),
+        "recall": round(measured.recall or 0.0, 4),
         "questions": measured.questions,
         "milliseconds": quick,
         "exact_milliseconds": slow,

@@ -31,7 +31,7 @@ THUMBS = "thumbs"
 
 @dataclass
 class Source:
-    """What is read: pictures that could be opened, and their captions."""
+    """What is read: pictures that could be opened, and their captions, of which there may be none."""
 
     table: Table
     pictures: np.ndarray
@@ -44,8 +44,9 @@ class Source:
         pictures, rows = pairs.pictures_of(split), pairs.rows(split)
         pictures = pictures[~np.isin(pictures, broken)]
         rows = rows[~np.isin(pairs.picture[rows], broken)]
-        if not len(pictures) or not len(rows):
-            raise BadInput(f"{pairs.root}: nothing to index in {split!r}; pictures with a caption each are needed")
+        if not len(pictures):
+            why = f"none of {len(broken):,} pictures can be read" if len(broken) else "it holds no pictures"
+            raise BadInput(f"{pairs.root}: nothing to index in {split!r}: {why}; `matchlight data info` says more")
         return Source(table, pictures, rows)
 
     def index(self, side: str) -> np.ndarray:

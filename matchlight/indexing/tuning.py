@@ -18,13 +18,14 @@ from matchlight.console import track
 from matchlight.core import Embeddings
 from matchlight.indexing.candidate_vectors import MERGES, Proposer, proposal_scores
 from matchlight.indexing.index_json import SideInfo
-from matchlight.indexing.searcher import BLOCK, TOP, Searcher, chosen, other
+from matchlight.indexing.searcher import BLOCK, TOP, Searcher, Side, chosen, other
 from matchlight.runs.evaluation import products_in
 from matchlight.scoring.all_pairs import score_all
 
 PAIRS = 2_000_000  # pairs scored to measure one side
 FEWEST, MOST = 64, 256  # questions
 SHARE = 1 / 8  # of a side are questions at most (but for the fewest), since they are kept from what is learned
+UNASKED = 1000  # candidates where there are no captions to measure with
 CUTS = 3  # a doubling that was enough is halved so often, in search of less
 
 
@@ -49,7 +50,7 @@ class Measured:
 
     candidates: int
     merge: str
-    recall: float  # of questions that had no say in the number
+    recall: float | None  # of questions that had no say in the number; None: there were no questions
     questions: int
     target: float
     items: int  # that were there when it was measured
@@ -116,6 +117,12 @@ def measure(searcher: Searcher, truth: Truth, target: float, candidates: int | N
     most = int(np.argmax(numbers))
     recall = float(np.concatenate(held).mean())
     return Measured(numbers[most], ways[most], recall, count, target, trial.total)
+
+
+def unmeasured(side: Side, target: float, candidates: int | None = None) -> Measured:
+    """A safe number of candidates for pictures without captions: there is nothing to ask questions with."""
+    total = len(side.remaining())
+    return Measured(min(total, candidates or UNASKED), MERGES[0], None, 0, target, total)
 
 
 @dataclass

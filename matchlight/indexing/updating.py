@@ -46,9 +46,11 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
         shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
         begin: origins.Begin = {"fingerprint": fingerprint(pairs), "id": info["next"]["id"], "row": info["next"]["row"]}
         origins.write(folder, [*origins.begins_of(index.origins), begin])
-        last: Next = {"id": int(more.ids.max()) + 1, "row": int(more.rows.max()) + 1}
+        row = int(more.rows.max(initial=info["next"]["row"] - 1)) + 1
+        last: Next = {"id": int(more.ids.max()) + 1, "row": row}
         catalogue = index.catalogue.with_more(more)
-        if catalogue.alive.sum() >= GROWN * info["sides"][IMAGE]["items"]:
+        grown = catalogue.alive.sum() >= GROWN * info["sides"][IMAGE]["items"]
+        if grown or (new[TEXT] and not info["shards"][TEXT]):  # the first captions are to be searched too
             _complete(index, folder, catalogue, shards, last)
         else:
             _grow_engines(index, folder, new, more)
@@ -75,6 +77,9 @@ def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict
 
 def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
     for side, numbers in ((IMAGE, more.ids), (TEXT, more.rows)):
+        if not len(numbers):
+            _carry_engine(index, folder, side)
+            continue
         sets = Sets([folder / SETS / name for name in new[side]])
         rows = all_rows(index.searcher.proposer, sets, side, index.run.device)
         engine = _own_engine(index, side)
@@ -82,6 +87,12 @@ def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], mor
         engine.save(folder / ENGINE / side)
         if side == IMAGE and index.info["map"]:
             files.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
+
+
+def _carry_engine(index: OpenIndex, folder: Path, side: str) -> None:
+    """Nothing was added to a side: its engine goes on as it is."""
+    if side in index.searcher.sides:
+        _own_engine(index, side).save(folder / ENGINE / side)
 
 
 def _longer_map(index: OpenIndex, rows: np.ndarray) -> np.ndarray:
@@ -109,17 +120,18 @@ def remove(index: OpenIndex, ids: list[int]) -> None:
         _check_newest(index)
         places = np.array([index.catalogue.place(one) for one in ids], dtype=np.int64)
         catalogue = index.catalogue.without(places)
-        if not catalogue.alive.any() or not catalogue.alive[catalogue.picture].any():
+        if not catalogue.alive.any():
             raise BadInput("nothing would be left in the index; delete the folder instead")
         folder = versions.draft(index.root, {"remove": ids, "from": index.version})
         origins.write(folder, origins.begins_of(index.origins))
-        if 1 - catalogue.alive.mean() > SPARSE:
+        last_captions = TEXT in index.searcher.sides and not catalogue.alive[catalogue.picture].any()
+        if last_captions or 1 - catalogue.alive.mean() > SPARSE:
             _pack(index, folder, catalogue)
             return
         texts = index.catalogue.rows[np.isin(index.catalogue.picture, places)]
         gone = {IMAGE: index.catalogue.ids[places], TEXT: texts}
         _link(index, folder, SETS)
-        engines = {side: _own_engine(index, side) for side in gone}
+        engines = {side: _own_engine(index, side) for side in index.searcher.sides}
         in_files = engine_class(index.info["engine"]["name"]).in_files
         if in_files:  # a database forgets them after the switch: the old version has them
             _forget(engines, gone, folder)
@@ -141,8 +153,8 @@ def _pack(index: OpenIndex, folder: Path, catalogue: Catalogue) -> None:
     catalogue, pictures, texts = catalogue.packed()
     kept = {IMAGE: pictures, TEXT: texts}
     shards = {side: names(side, len(kept[side])) for side in kept}
-    for side, places in kept.items():
-        sets = index.searcher.sides[side].sets
+    for side, own_side in index.searcher.sides.items():
+        sets, places = own_side.sets, kept[side]
         for number, name in enumerate(shards[side]):
             part = sets.take(places[number * SHARD : (number + 1) * SHARD])
             write_shard(folder / SETS / name, part, keep_padding=index.run.matcher.depends_on_padding)

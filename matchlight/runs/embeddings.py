@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from matchlight import files
-from matchlight.core import BadInput, Embeddings, Parts
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Parts
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
-from matchlight.scoring.encode import encode_both
+from matchlight.scoring.encode import encode
 
 
 def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
@@ -35,16 +35,19 @@ def _numpy(value: torch.Tensor) -> np.ndarray:
 
 
 def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> dict[str, Any]:
-    """Write the vectors of a split; `picture` says which picture each caption belongs to."""
+    """Write the vectors of a split; `picture` says which picture each caption belongs to. Captions may be none."""
     out = Path(out)
     if out.suffix != ".npz":
         raise BadInput(f"{out}: vectors are written as .npz")
     inputs = run.inputs(pairs)
     pictures, rows = pairs.pictures_of(split), pairs.rows(split)
-    images, texts = encode_both(run.matcher, inputs.table, pictures, rows, quiet=False)
+    sides = {IMAGE: pictures, TEXT: rows}
+    if not len(rows):  # pictures alone
+        del sides[TEXT]
+    made = {side: encode(run.matcher, inputs.table, side, places, quiet=False) for side, places in sides.items()}
     place = np.full(len(pairs.names), -1)
     place[pictures] = np.arange(len(pictures))
-    arrays: dict[str, np.ndarray] = {**_arrays("image", images), **_arrays("text", texts)}
+    arrays = {name: value for side, one in made.items() for name, value in _arrays(side, one).items()}
     arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
     arrays["names"] = np.array([pairs.names[i] for i in pictures])
     files.write_npz(out, arrays, compressed=False)

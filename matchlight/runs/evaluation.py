@@ -126,6 +126,7 @@ def evaluate(
     that the data allows. `others` make an ensemble: the mean of all scores is ranked. Options are those of protocols,
     such as `ties="official"` and `fold=1000`.
     """
+    pairs.need_captions("evaluation")
     if scores is not None:
         check_scores_file(Path(scores), pairs)
     all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)

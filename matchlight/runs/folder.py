@@ -260,6 +260,7 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     chosen = Chosen.of(chosen.method, settings)
     where = devices.start_processes(pick_device(options.device))
     precision = devices.pick_precision(options.precision, where)
+    pairs.need_captions("training")
     if "train" not in pairs.split_names:
         there = ", ".join(pairs.split_names) or "nothing"
         raise BadInput(f"{pairs.root}: no train split to learn from; it has {there}")

@@ -20,6 +20,7 @@ def mine_run(
     """What a trained run confuses in a split of a data set, as a folder of lists."""
     if top < 1:
         raise BadInput(f"--top {top}: at least 1")
+    pairs.need_captions("mining")
     inputs = run.inputs(pairs)
     rows = inputs.table.rows(split)
     if len(np.unique(pairs.picture[rows])) < 2:

@@ -75,9 +75,10 @@ def test_a_format_of_another_package_is_read_like_ours(pictionary, drawn):
     assert pairs.pictures.open(2).getpixel((0, 0)) == (160, 0, 0)
 
 
-def test_without_that_package_the_folder_is_told_to_be_none_of_ours(drawn):
-    with pytest.raises(BadInput, match="has pictures but no captions"):
-        Pairs.read(drawn)
+def test_without_that_package_the_folder_is_one_of_pictures_alone(drawn):
+    pairs = Pairs.read(drawn)
+    assert (pairs.format, len(pairs.names), len(pairs)) == ("pictures", 3, 0)
+    assert [(one.kind, one.examples) for one in pairs.problems] == [("not read", ["pictionary.txt"])]
 
 
 def test_a_format_of_another_package_is_written_by_the_commands(pictionary, drawn, tmp_path, capsys):
@@ -95,8 +96,7 @@ def test_a_plug_in_that_is_no_format_is_one_line_and_the_others_are_asked_all_th
     install_plugin("other", OTHER, {"matchlight.formats": {"other": "other:NotAFormat"}})
     install_plugin("pictionary", PICTIONARY, {"matchlight.formats": {"pictionary": "pictionary:Pictionary"}})
     assert Pairs.read(drawn).format == formats.detect(drawn) == "pictionary"
-    with pytest.raises(BadInput, match="has pictures but no captions"):
-        Pairs.read(drawn / "images")  # asks them all
+    assert Pairs.read(drawn / "images").format == "pictures"  # asks them all
     line = "the plug-in 'other' of matchlight.formats is no Format"
     assert capsys.readouterr().err.count(line) == 1
     with pytest.raises(BadInput, match=line):

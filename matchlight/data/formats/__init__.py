@@ -11,6 +11,8 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     safety.py          paths that stay inside the data's folder, arrays that are plain numbers
     tar.py             where each file lies inside a tar
     jsonl.py  csv_tables.py  parquet.py  webdataset.py  karpathy.py     formats of pictures and captions
+    pictures_alone.py  a folder or a zip of pictures without captions;  zip_files.py: where each lies in a zip
+    folder_walk.py     every file below a folder, but what systems hide there
     csv_lines.py       rows of a CSV with their lines: stray quotes and commas without quotes are read, and counted
     scan_folder.py  scan_writer.py  roi.py  labelled.py  pairs_npz.py   formats of arrays
     array_files.py     named arrays out of .mat, .h5 and .npz;  array_values.py: labels, boxes and texts in them
@@ -58,7 +60,7 @@ __all__ = [
 
 
 def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
-    """Open a folder or file of any known format (options: format, seed, max_pixels, validation)."""
+    """Open a folder or file of any known format (options: format, seed, max_pixels, split, validation)."""
     chosen = _options(options)
     try:
         place, format = place_of(Path(path), chosen.format)
@@ -97,8 +99,7 @@ def write(pairs: Pairs, out: str | Path, to: str = "jsonl") -> Path:
     """Write a data set in another format; returns the folder (npz: the file). Nothing that is there is replaced."""
     out = Path(out)
     format = _writable(to)
-    if not len(pairs):
-        raise BadInput(f"{pairs.root}: no pairs to write")
+    pairs.need_captions(f"--to {to}")
     if (obstacle := format.obstacle(pairs)) is not None:
         raise BadInput(f"{pairs.root}: {obstacle}")
     pairs = arranged(pairs, to) if format.content == "pictures" else pairs

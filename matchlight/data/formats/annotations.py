@@ -187,6 +187,8 @@ class Annotations:
         )
 
     def _splits(self, kept: np.ndarray, pictures: PictureSource | None, options: Options) -> np.ndarray:
+        if options.split is not None:
+            return np.full(len(kept), split_name(options.split, str(self.file)))
         found = [self.splits[i] for i in kept.tolist()]
         if all(split is None for split in found):
             return default_splits([self.names[i] for i in kept], pictures, seed=options.seed)

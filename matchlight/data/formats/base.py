@@ -38,6 +38,7 @@ class Options:
     format: str | None = None  # force a reader instead of looking
     seed: int = 0  # of the 90/5/5 split where the data has none
     max_pixels: int = MAX_PIXELS  # larger pictures are refused one by one
+    split: str | None = None  # all that lies there is of this split: a folder train/ beside test/
     validation: int | None = None  # label sets without one: this many first rows of test become val
 
 

@@ -14,6 +14,7 @@ from matchlight.data.formats.safety import inside
 from matchlight.files import regular
 
 EXAMPLE = '{"image": "a.jpg", "captions": ["a dog on a beach"]}'
+ALONE = "pictures"  # the format of pictures without captions
 KNOWN = (
     "captions.jsonl with images/ or images.tar, a CSV or Parquet file, WebDataset shards, {split}_ims.npy with "
     "{split}_caps.txt, dataset_*.json, or label sets in .mat, .h5 or .npz"
@@ -49,7 +50,10 @@ def detect(path: str | Path) -> str:
 
 
 def place_of(path: Path, forced: str | None) -> tuple[Path, Format]:
-    """Where the data is (`data/` of a folder that holds nothing else we know) and its format."""
+    """Where the data is (`data/` of a folder that holds nothing else we know) and its format.
+
+    Pictures alone are what a folder is taken for when neither we nor another package know more of it.
+    """
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder")
     _without_pipes(path)
@@ -60,6 +64,8 @@ def place_of(path: Path, forced: str | None) -> tuple[Path, Format]:
     below = path / "data"
     if below.is_dir() and (format := _fitting(inside(path, "data"))) is not None:
         return below, format
+    if (pictures := format_named(ALONE)).fits(path):
+        return path, pictures
     raise BadInput(_complaint(path))
 
 
@@ -77,7 +83,7 @@ def _without_pipes(path: Path, deep: int = 2) -> None:
 
 
 def _fitting(path: Path) -> Format | None:
-    return next((format for format in all_formats() if format.fits(path)), None)
+    return next((format for format in all_formats() if format.name != ALONE and format.fits(path)), None)
 
 
 def _complaint(path: Path) -> str:

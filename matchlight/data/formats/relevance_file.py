@@ -28,7 +28,7 @@ BYTES, MARGIN = 24, 1 << 20  # of a value with its row and column; of headers an
 def attach(pairs: Pairs) -> Pairs:
     """The same data set with the relevance that lies beside it, if any."""
     captions, rows, pictures, kept = pairs.notes.pop("kept", (len(pairs), None, len(pairs.names), None))
-    if pairs.relevance is not None or not (pairs.root / FILE).is_file():
+    if pairs.relevance is not None or not len(pairs) or not (pairs.root / FILE).is_file():
         return pairs
     path = inside(pairs.root, FILE)
     _check_size(path, [(captions, pictures), (len(pairs), len(pairs.names))])

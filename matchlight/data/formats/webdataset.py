@@ -24,6 +24,8 @@ from matchlight.data.formats.annotations import Annotations, key_of, problem, sp
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.export import Entry, entries_with_bytes, write_relevance
+from matchlight.data.formats.folder_walk import is_hidden, is_picture
+from matchlight.data.formats.pictures_alone import without_captions
 from matchlight.data.formats.safety import inside, read_range
 from matchlight.data.formats.sources import TarPictures
 from matchlight.pairs import Pairs
@@ -33,7 +35,7 @@ LONGEST = 1 << 24  # bytes of a .txt or .json
 
 
 class WebDataset(Format):
-    """A tar, or a folder of them."""
+    """A tar, or a folder of them; without captions they are pictures alone."""
 
     name = "webdataset"
 
@@ -46,24 +48,25 @@ class WebDataset(Format):
         shards = shards_of(path) if path.is_dir() else [path]
         table = Annotations(path)
         where: list[tuple[int, int, int]] = []
-        refused: list[str] = []
-        cut: list[str] = []
-        for number, shard in enumerate(shards):
-            listing = tar.index(shard)
-            refused += [f"{shard.name}: {name}" for name in listing.refused]
-            cut += listing.cut()
+        listings = [tar.index(shard) for shard in shards]
+        for number, listing in enumerate(listings):
             _add_shard(table, where, listing, number)
+        refused = [f"{one.path.name}: {name}" for one in listings for name in one.refused]
+        cut = [line for one in listings for line in one.cut()]
+        told = problem("refused in tar", refused) + problem(tar.CUT, cut)
         places = np.array(where, dtype=np.int64).reshape(-1, 3)
+        root = path if path.is_dir() else path.parent
+        if not table.seen and (alone := _pictures_alone(listings, options)) is not None:
+            return without_captions(alone.names, alone, self.name, root, options, told)
         pairs = table.pairs(
             self.name,
-            path if path.is_dir() else path.parent,
+            root,
             options,
             lambda names, kept: TarPictures(shards, names, places[kept], max_pixels=options.max_pixels),
         )
         absent = np.flatnonzero(pairs.pictures.where[:, 0] < 0).tolist()  # type: ignore[union-attr]
         missing = [pairs.names[i] for i in absent]
-        more = problem("missing", missing) + problem("refused in tar", refused) + problem(tar.CUT, cut)
-        return replace(pairs, problems=pairs.problems + more)
+        return replace(pairs, problems=pairs.problems + problem("missing", missing) + told)
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """Shards of 5,000 samples, picture bytes as they are."""
@@ -99,6 +102,19 @@ def shards_of(folder: Path) -> list[Path]:
     """The shards of a folder in order of name: tars by content, so that checkpoints called .pth.tar are none."""
     named = [inside(folder, file.name) for file in sorted(folder.glob("*.tar")) if file.name != "images.tar"]
     return [path for path in named if tar.is_tar(path)]
+
+
+def _pictures_alone(listings: list[tar.TarIndex], options: Options) -> TarPictures | None:
+    """Every picture of tars without captions; None where they hold none."""
+    names, where = [], []
+    for number, listing in enumerate(listings):
+        for name, offset, size in listing.files:
+            if is_picture(name) and not any(map(is_hidden, name.split("/"))):
+                names.append(f"{listing.path.stem}/{name}")
+                where.append((number, offset, size))
+    if not names:
+        return None
+    return TarPictures([one.path for one in listings], names, np.array(where), max_pixels=options.max_pixels)
 
 
 def _add_shard(table: Annotations, where: list[tuple[int, int, int]], listing: tar.TarIndex, number: int) -> None:

@@ -20,6 +20,7 @@ def mismatch(
 ) -> tuple[Pairs, Truth]:
     """Give exactly round(ratio * n) rows (or pictures) of a split wrong captions; `like` replays a paper's draw."""
     check_request(ratio, seed)
+    pairs.need_captions("mismatching")
     check_word("per", per, ("caption", "picture"))
     check_word("like (for mismatched pairs)", like, (None, "ncr", "decl"))
     if like == "ncr" and per == "picture":

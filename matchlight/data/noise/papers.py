@@ -47,6 +47,7 @@ def replay(pairs: Pairs, index: np.ndarray | str | Path, split: str = "train") -
     """Apply a shared index: NCR's or DECL's .npy (or its array), or the .json of label lists that MRL keeps."""
     if not isinstance(index, np.ndarray) and Path(index).suffix == ".json":
         return _replay_labels(pairs, Path(index), split)
+    pairs.need_captions("mismatching")
     name = "index" if isinstance(index, np.ndarray) else str(index)
     places = index if isinstance(index, np.ndarray) else _load(Path(index))
     rows, pictures, place = pairs.rows(split), pairs.pictures_of(split), _places(pairs, split)

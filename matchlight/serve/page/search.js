@@ -9,6 +9,9 @@ let asked = 0, stop = null, waiting = 0, shown = '', image = null, about = null;
 
 const first = 'a dog under a tree';
 
+// Pictures may be all there is.
+const captioned = () => !about || about.index.captions > 0;
+
 export function openHit(hit) {
   const now = state();
   go({item: hit.id, words: image || now.find === 'text' || !now.q ? hit.caption : ''});
@@ -59,7 +62,7 @@ export function show(now) {
   shown = key;
   if (at('q').value.trim() !== now.q && document.activeElement !== at('q')) at('q').value = now.q;
   chips(now);
-  at('find').hidden = !now.q && !image;
+  at('find').hidden = (!now.q && !image) || !captioned();
   for (const one of at('find').children) one.setAttribute('aria-pressed', String(one.dataset.find === now.find));
   at('tries').hidden = Boolean(now.q || image);
   if (image) answer(signal => upload(image.blob, now.find, TOP, signal));
@@ -125,7 +128,7 @@ export async function searchWith(file) {
   at('asked').hidden = false;
   at('q').value = '';
   at('q').placeholder = 'Searching with your picture; type to search with words';
-  go({view: 'search', q: '', find: 'text', where: [], inside: '', item: null, words: ''});
+  go({view: 'search', q: '', find: captioned() ? 'text' : 'image', where: [], inside: '', item: null, words: ''});
 }
 
 function forget() {
