@@ -3,7 +3,8 @@
     python benchmarks/encoders.py DATA -o OUT --noise 0,0.4 --seeds 2 --jobs 4 \
         --row "frozen: lantern backbone=dinov2-small" --row "tuned: lantern backbone=dinov2-small preset=tuned"
 
-A row is a name, a method and its settings. Every cell (row, noise, seed) is a process of its own, so that a large GPU
+A row is a name, a method and its settings; `from=ROW` among them begins with the weights of that row's run of the same
+noise and seed, which has to stand before it. Every cell (row, noise, seed) is a process of its own, so that a large GPU
 is busy; its result is kept in OUT, and a table that was interrupted goes on where it stopped, runs included.
 """
 
@@ -32,6 +33,12 @@ class Cell:
     seed: int
 
     @property
+    def start(self) -> Cell | None:
+        """The cell whose weights this one begins with."""
+        begun = [word[5:] for word in self.row.split() if word.startswith("from=")]
+        return Cell(f"{begun[0]}:", self.noise, self.seed) if begun else None
+
+    @property
     def folder(self) -> str:
         """Where it is kept."""
         return f"{self.row.partition(':')[0]}-{round(100 * self.noise):02d}-{self.seed}"
@@ -44,12 +51,13 @@ def train_cell(data: Path, out: Path, cell: Cell) -> None:
     from matchlight.files import write_json
     from matchlight.training.registry import parse
 
-    method, *settings = cell.row.partition(":")[2].split()
+    method, *settings = [word for word in cell.row.partition(":")[2].split() if not word.startswith("from=")]
     pairs = ml.Pairs.read(data)
     if cell.noise:
         pairs, _ = mismatch(pairs, ratio=cell.noise, seed=cell.seed)
     began = time.perf_counter()
-    run = ml.train(method, pairs, out / cell.folder, seed=cell.seed, resume=True, **parse(settings))
+    begun = {"start": ml.Run.load(out / cell.start.folder)} if cell.start else {}
+    run = ml.train(method, pairs, out / cell.folder, seed=cell.seed, resume=True, **begun, **parse(settings))
     report = ml.evaluate(run, ml.Pairs.read(data), "test")
     seconds = round(time.perf_counter() - began)
     log = [json.loads(line) for line in (out / cell.folder / "log.jsonl").read_text().splitlines()]
@@ -58,8 +66,10 @@ def train_cell(data: Path, out: Path, cell: Cell) -> None:
 
 
 def started(args: argparse.Namespace, cell: Cell) -> Cell:
-    """A process for a cell, unless its result is there."""
+    """A process for a cell, unless its result is there; the cell it begins with is waited for."""
     out: Path = args.out
+    while cell.start and not (out / f"{cell.start.folder}.json").is_file():
+        time.sleep(1)
     if not (out / f"{cell.folder}.json").is_file():
         threads = str(max(1, (os.cpu_count() or 2) // args.jobs))
         one = ["--cell", json.dumps([cell.row, cell.noise, cell.seed])]
@@ -84,10 +94,10 @@ def line(out: Path, cell: Cell) -> str:
 
 
 def cells(args: argparse.Namespace) -> Iterator[Cell]:
-    """All cells, seed by seed, so that a table cut short has all its rows."""
+    """All cells, seed by seed: a table cut short has all its rows, and a row stands behind the one it begins with."""
     for seed in range(args.seeds):
-        for noise in args.noise.split(","):
-            for row in args.row:
+        for row in args.row:
+            for noise in args.noise.split(","):
                 yield Cell(row, float(noise), seed)
 
 

@@ -41,6 +41,9 @@ def pick_precision(name: str, device: torch.device) -> str:
         name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     if device.type == "cuda":
         torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
+        torch.backends.cuda.enable_cudnn_sdp(
+            False
+        )  # it plans for every length of caption anew: 25 s in all, for nothing
     return name
 
 

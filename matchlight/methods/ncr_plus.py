@@ -14,13 +14,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from matchlight.core import Batch, Embedding, Ensemble, Matcher, Objective, Rates, Schedule, Scores, Sizes, Terms
-from matchlight.files import write_npz
+from matchlight import files
+from matchlight.core import (
+    BadInput,
+    Batch,
+    Embedding,
+    Ensemble,
+    Matcher,
+    Objective,
+    Rates,
+    Schedule,
+    Scores,
+    Sizes,
+    Terms,
+)
+from matchlight.data.fingerprints import is_same_data
 from matchlight.inputs.batches import seeded
 from matchlight.methods.ncr import one_network
 from matchlight.methods.vse import DUAL, VSEInfinity
@@ -51,6 +65,7 @@ WRONG: tuple[Literal["few"], Literal["many"]] = ("few", "many")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
 FEW = 100  # pairs: two groups cannot be found among fewer
 MANY = 0.3  # share of wrong pairs from which on the weights let enough of them through for a bounded loss to pay
+DIVISION = "division.npz"  # what a run found out about its pairs
 ASIDE = 0.1  # share of the pictures that the first round only measures
 
 
@@ -84,10 +99,30 @@ class MeasureThenTrust(Strategy):
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
         self.clean: dict[str, np.ndarray] = {}  # network -> weight of each row in its training
         self.noise: list[float] = []  # estimated share of wrong pairs, fit by fit
+        self.begun = False  # with another run's weights, which can measure before anything is learnt
+
+    def begin_from(self, run: TrainingRun, source: Path) -> None:
+        """What a run like this one found out about the same pairs is known from the start."""
+        self.begun = True
+        data = files.read_json(source / "recipe.json", "a run's recipe").get("data")
+        known = (source / DIVISION).is_file() and is_same_data(data, run.pairs)
+        kept = files.read_npz(source / DIVISION, "training writes it") if known else {}
+        both = [f"{what}_{name}" for what in ("clean", "loss", "null") for name in self.networks]
+        if not {"noise", *both} <= kept.keys():  # none, one of NCR's, or of another number of networks
+            return
+        self.noise = kept["noise"].tolist()
+        for name in self.networks:
+            self.clean[name] = kept[f"clean_{name}"]
+            self.seen |= {f"{what}-first-{name}": [kept[f"{what}_{name}"]] for what in ("loss", "null")}
+
+    def check(self, run: TrainingRun) -> None:
+        """Networks that have learnt nothing cannot measure anything."""
+        if not self.warm and not self.begun:
+            raise BadInput("warm=0: the first epochs measure the pairs; only a run --from another can do without")
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
-        if epoch > self.measured:
+        if epoch > self.measured or epoch == self.warm and not self.clean:
             self._measure(run, epoch)
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
@@ -187,7 +222,7 @@ class MeasureThenTrust(Strategy):
             named |= {
                 f"{what}_{name}": self._evidence(what, name) for what in ("loss", "null") for name in self.networks
             }
-            write_npz(run.folder / "division.npz", named | {"noise": np.array(self.noise)})
+            files.write_npz(run.folder / DIVISION, named | {"noise": np.array(self.noise)})
 
     def state_dict(self) -> State:
         """Everything measured."""
@@ -229,6 +264,10 @@ class NCRPlus(BuiltOn):
     base_field: ClassVar[str] = "scorer"
     shared: ClassVar[frozenset[str]] = frozenset({"ema", "epochs", "loss", "pull", "q", "siblings", "warm"})
     base_defaults: ClassVar[Mapping[str, Settings]] = {"vse_infty": DUAL_SCORER, "dual": COSINES}
+    from_run: ClassVar[Settings] = {
+        "warm": 0,
+        "restart": False,
+    }  # it has learnt enough to measure, and is not forgotten
 
     scorer: Arguments = field(default_factory=VSEInfinity)
     measure: Loss = "gce"
@@ -255,7 +294,7 @@ class NCRPlus(BuiltOn):
         """The scorer's recipe in two rounds, pairs weighted by trust in the second."""
         base = one_network(with_known(self.scorer, epochs=self.epochs, siblings=self.siblings), sizes)
         wanted = round(0.3 * self.epochs) if self.warm is None else self.warm
-        warm = max(1, min(wanted, self.epochs // 2))
+        warm = max(1, min(wanted, self.epochs // 2)) if wanted or self.warm is None else 0
         strategy = MeasureThenTrust(self, warm=warm, together=isinstance(base.strategy, Together))
         return replace(
             base,

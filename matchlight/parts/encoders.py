@@ -148,6 +148,16 @@ class LastState(nn.Module):
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
+def behind_backbone(weights: dict[str, Tensor], matcher: nn.Module) -> dict[str, Tensor]:
+    """Weights that were learnt on stored features, for a matcher with a backbone before them: it keeps its own."""
+    own = matcher.state_dict()
+    if not any(".backbone." in name for name in own) or any(".backbone." in name for name in weights):
+        return weights
+    named = {name: name.replace(".regions.", ".", 1) for name in own}
+    kept = {name: own[name] for name in own if ".backbone." in name}
+    return kept | {name: weights[before] for name, before in named.items() if before in weights}
+
+
 def from_pixels(regions: nn.Module, name: str, choice: TokenChoice, tuning: Tuning) -> Seen:
     """The same encoder behind a backbone that trains with it; its BatchNorm statistics stay as they came."""
     seen = backbone(name, choice=choice)

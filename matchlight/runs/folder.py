@@ -21,6 +21,7 @@ from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
+from matchlight.parts.encoders import behind_backbone
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
@@ -231,12 +232,19 @@ def _model(begun: object) -> object:
     return begun.get("model") if isinstance(begun, dict) else begun
 
 
+def _settings_of_start(start: Run | None, chosen: Chosen) -> dict[str, Value] | None:
+    """The settings that a new run has from the one it begins with: all but the length, where the method is the same."""
+    if start is None or start.method != chosen.name:
+        return None if start is None else {}
+    return {name: value for name, value in start.info["arguments"].items() if name != "epochs"}
+
+
 def _borrow(trainer: Trainer, source: Run) -> None:
     """Start every network from another run's weights."""
     members = source.matcher.each()
     learnt = list(objective_weights(source.folder).values())
     for k, network in enumerate(trainer.networks.values()):
-        state = members[k % len(members)].state_dict()
+        state = behind_backbone(members[k % len(members)].state_dict(), network.matcher)
         try:
             network.matcher.load_state_dict(state)
         except RuntimeError as problem:
@@ -264,8 +272,8 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     if "train" not in pairs.split_names:
         there = ", ".join(pairs.split_names) or "nothing"
         raise BadInput(f"{pairs.root}: no train split to learn from; it has {there}")
-    count, from_run = len(pairs.rows("train")), options.start is not None
-    flat, taken = settings_of(chosen.method, settings, pairs=count, device=where.type, from_run=from_run)
+    count, kept = len(pairs.rows("train")), _settings_of_start(options.start, chosen)
+    flat, taken = settings_of(chosen.method, settings, pairs=count, device=where.type, start=kept)
     check_needs(chosen.method, pairs)
     folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
     if devices.rank() == 0:
@@ -289,6 +297,7 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     )
     if options.start is not None:
         _borrow(trainer, options.start)
+        recipe.strategy.begin_from(trainer, options.start.folder)
     recipe.strategy.check(trainer)
     _fit(trainer, info | _of_data(inputs, pairs), options)
     if devices.rank() == 0 and flat.get("tune") not in (None, "lora"):

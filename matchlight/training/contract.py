@@ -87,6 +87,9 @@ class Strategy:
     def check(self, run: TrainingRun) -> None:
         """Raise `BadInput` for what can be refused before the run folder is made."""
 
+    def begin_from(self, run: TrainingRun, source: Path) -> None:
+        """Take over what the run in another folder, whose weights the networks have by now, knows of the data."""
+
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """The passes of an epoch, in order."""
         return [Phase(rows=run.rows)]

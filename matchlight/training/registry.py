@@ -346,17 +346,23 @@ def parse(words: list[str]) -> dict[str, str]:
 
 
 def settings_of(
-    method: Method, given: Settings, *, pairs: int, device: str, from_run: bool = False
+    method: Method, given: Settings, *, pairs: int, device: str, start: Settings | None = None
 ) -> tuple[dict[str, Value], str]:
-    """All flat settings of a run (defaults, preset, what was given) and the name of the preset that was taken."""
+    """All flat settings of a run (defaults, preset, what was given) and the name of the preset that was taken.
+
+    `start` holds the settings of a run whose weights are begun with: {} if it is one of another method. They hold
+    unless a preset that was asked for, the method's own settings for such runs, or an argument says otherwise.
+    """
     chosen, asked = Chosen.of(method, given), dict(given)
     preset = str(asked.pop("preset", "auto"))
     types = chosen.types
     named = {name: converted(name, value, types[name]) for name, value in chosen.check_known(asked).items()}
     taken, changes = _preset(chosen, preset, pairs=pairs, device=device, batch=named.get("batch"))
     above = built_on(chosen.method)
-    start = dict(above.from_run) if from_run and above is not None else {}
-    return {**chosen.defaults, **changes, **start, **named}, taken
+    further = dict(above.from_run) if start is not None and above is not None else {}
+    kept = {name: value for name, value in (start or {}).items() if name in types}
+    settled = {**changes, **kept} if preset == "auto" else {**kept, **changes}
+    return {**chosen.defaults, **settled, **further, **named}, taken
 
 
 def _preset(chosen: Chosen, preset: str, *, pairs: int, device: str, batch: Value) -> tuple[str, dict[str, Value]]:

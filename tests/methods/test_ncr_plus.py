@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,23 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from matchlight.core import Scores
+from matchlight.core import BadInput, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
 from matchlight.methods.ncr_plus import Weighted, rounds
+from matchlight.pairs import Pairs
 from matchlight.parts.objectives import Probable
-from matchlight.runs.folder import train
+from matchlight.runs.folder import Run, train
 from matchlight.training.contract import Phase
 from matchlight.training.pair_losses import Mismatches, fits
 from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.methods.test_ncr import drawn, square
-from tests.tiny import tiny_pairs, tiny_settings
+from tests.tiny import tiny_pairs, tiny_pictures, tiny_settings
 
 RATIO = 0.4
+SIZES: dict[str, Any] = {**tiny_settings(methods()["ncr+"].defaults), "epochs": 4, "warm": 2, "batch": 32}
 
 
 def measured(tmp_path: Path, **more: Any) -> tuple[Trainer, np.ndarray]:
@@ -167,3 +170,49 @@ def test_few_pictures_with_many_captions_train(tmp_path: Path) -> None:
     pairs = tiny_pairs(4, 30, held=0)
     run = train("ncr+", pairs, tmp_path / "run", device="cpu", preset="small", epochs=2, dim=8, hidden=8, word_dim=8)
     assert np.isfinite(np.load(run.folder / "division.npz")["noise"]).all()
+
+
+def begun(tmp_path: Path, pairs: Pairs, out: str, **more: Any) -> Run:
+    """A run of NCR+ with tiny sizes."""
+    return train("ncr+", pairs, tmp_path / out, device="cpu", **{**SIZES, **more})
+
+
+def test_a_run_that_begins_from_another_knows_what_that_one_found_out_about_the_same_pairs(tmp_path: Path) -> None:
+    pairs, _ = mismatch(tiny_pairs(90, 2), ratio=RATIO, seed=1)
+    first = begun(tmp_path, pairs, "first")
+    second = train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, epochs=1, relabel=False)
+    assert second.info["arguments"]["dim"] == SIZES["dim"]  # the first one's settings, though none was given
+    before, after = (np.load(run.folder / "division.npz") for run in (first, second))
+    assert {*before} == {*after}
+    for name in ("noise", "clean_A", "clean_B"):
+        np.testing.assert_array_equal(before[name], after[name])
+    names = [line["phase"] for line in map(json.loads, (second.folder / "log.jsonl").read_text().splitlines())]
+    assert names == ["trust"]
+
+
+def test_on_other_pairs_it_measures_before_it_learns(tmp_path: Path) -> None:
+    pairs, _ = mismatch(tiny_pairs(90, 2), ratio=RATIO, seed=1)
+    other, truth = mismatch(tiny_pairs(90, 2, seed=5), ratio=0.3, seed=2)
+    first = begun(tmp_path, pairs, "first", epochs=8)
+    second = train("ncr+", other, tmp_path / "second", device="cpu", start=first, epochs=1)
+    kept, rows = np.load(second.folder / "division.npz"), other.rows("train")
+    assert np.isfinite(kept["clean_A"][rows]).all() and len(kept["noise"]) == 1
+    np.testing.assert_array_less(kept["noise"], 1.0)
+    assert len(kept["loss_A"]) == len(other.picture) and truth.clean(rows).any()
+
+
+def test_no_measuring_is_refused_where_nothing_has_been_learnt(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="warm=0: the first epochs measure"):
+        begun(tmp_path, tiny_pairs(), "run", warm=0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_heads_that_were_trained_on_stored_cells_go_on_with_their_backbone(tmp_path: Path) -> None:
+    sizes = {**tiny_settings(methods()["lantern"].defaults), "epochs": 2, "pixels": 64}
+    frozen = train("lantern", tiny_pictures(18), tmp_path / "frozen", device="cpu", **sizes)
+    rate = {"epochs": 1, "rate": 1e-9, "backbone_rate": 1e-9, "batch": 24}
+    tuned = train("lantern", tiny_pictures(18), tmp_path / "tuned", device="cpu", start=frozen, preset="tuned", **rate)
+    before, after = frozen.matcher.state_dict(), tuned.matcher.state_dict()
+    assert any(".backbone." in name for name in after)
+    for name in (name for name in after if ".regions." in name and name.endswith((".weight", ".bias"))):
+        assert_close(after[name], before[name.replace(".regions.", ".")])
