@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +65,12 @@ def train_cell(data: Path, out: Path, cell: Cell) -> None:
     write_json(out / f"{cell.folder}.json", {**report, "seconds": seconds, "epoch_seconds": round(epoch, 1)})
 
 
-def started(args: argparse.Namespace, cell: Cell) -> Cell:
+def started(args: argparse.Namespace, cell: Cell, before: Future[Cell] | None) -> Cell:
     """A process for a cell, unless its result is there; the cell it begins with is waited for."""
     out: Path = args.out
-    while cell.start and not (out / f"{cell.start.folder}.json").is_file():
-        time.sleep(1)
+    if before is not None and not (out / f"{before.result().folder}.json").is_file():
+        (out / f"{cell.folder}.txt").write_text("the run it begins with failed")
+        return cell
     if not (out / f"{cell.folder}.json").is_file():
         threads = str(max(1, (os.cpu_count() or 2) // args.jobs))
         one = ["--cell", json.dumps([cell.row, cell.noise, cell.seed])]
@@ -117,7 +118,11 @@ def main() -> None:
         train_cell(args.data, args.out, Cell(*json.loads(args.cell)))
         return
     with ThreadPoolExecutor(args.jobs) as pool:
-        for done in as_completed([pool.submit(started, args, cell) for cell in cells(args)]):
+        going: dict[str, Future[Cell]] = {}
+        for cell in cells(args):
+            before = going[cell.start.folder] if cell.start else None  # it was submitted earlier
+            going[cell.folder] = pool.submit(started, args, cell, before)
+        for done in as_completed(going.values()):
             print(line(args.out, done.result()), flush=True)
 
 
