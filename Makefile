@@ -4,8 +4,9 @@ WORKERS ?= 2
 SERVE ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
-# One thread a test worker: two workers with two threads each only fight over two cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+# One thread a test worker: two workers with two threads each only fight over two cores. Bytecode is kept whatever the
+# environment says: the processes that tests start would compile the package again and again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 .PHONY: demo test full check shape docs bench install clean help
 .DEFAULT_GOAL := help
@@ -21,7 +22,7 @@ test: check ## lint, types and the test suite
 
 full: check ## the same with the load, growth and fault tests
 	$(PYTEST) -m "" --ignore tests/serve/test_serve_load.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/serve/test_serve_load.py  # alone, or it would measure the others
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/serve/test_serve_load.py  # alone, or it would measure the others
 
 check: $(READY) ## lint and types alone
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -45,6 +46,19 @@ def pick_precision(name: str, device: torch.device) -> str:
             False
         )  # it plans for every length of caption anew: 25 s in all, for nothing
     return name
+
+
+def seed(number: int) -> None:
+    """`torch.manual_seed`, which also keeps a stack trace a call for each kind of device that this machine lacks."""
+    if _has_accelerator():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
+@cache
+def _has_accelerator() -> bool:
+    return torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
 
 
 def start_processes(device: torch.device) -> torch.device:

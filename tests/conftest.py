@@ -18,6 +18,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first impo
 
 import torch  # noqa: E402
 
+from matchlight import devices  # noqa: E402
+
 torch.set_num_threads(1)
 
 
@@ -40,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a test draws depends on its name, not on what was drawn before it."""
-    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
+    devices.seed(zlib.crc32(item.nodeid.encode()))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,7 +51,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[Non
     if fixturedef.scope == "function":
         return (yield)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(zlib.crc32(fixturedef.argname.encode()))
+        devices.seed(zlib.crc32(fixturedef.argname.encode()))
         return (yield)
 
 

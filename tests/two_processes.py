@@ -1,13 +1,15 @@
-"""Run 12 steps of recipes alone and as two processes, and write both series of losses.
+"""Two processes that work together, and 12 steps of recipes taken alone and by two.
 
-python -m tests.two_processes FOLDER RECIPE...
+The two are forked from a server that has imported what they need: importing takes longer than the work.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,23 +63,34 @@ def losses(name: str) -> list[float]:
     return out
 
 
-def work(rank: int, folder: str, names: list[str]) -> None:
-    torch.set_num_threads(1)
+def together(work: Callable[..., None], *arguments: object) -> None:
+    """`work(rank, *arguments)` in two processes that can meet; what fails there is raised here."""
+    multiprocessing.set_forkserver_preload([__name__, "torch._dynamo", "transformers.models.clip.modeling_clip"])
+    with tempfile.TemporaryDirectory() as folder:
+        given = (f"file://{folder}/meet", dict(os.environ), work, arguments)
+        mp.start_processes(_join, args=given, nprocs=2, start_method="forkserver")
+
+
+def _join(
+    rank: int, place: str, environment: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    os.environ.update(environment)  # the server has that of the time it was started
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # both are on this machine: no name has to be looked up
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    found = {name: losses(name) for name in names}
-    if rank == 0:
-        Path(folder, "two.json").write_text(json.dumps(found))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+    work(rank, *arguments)
     dist.destroy_process_group()
 
 
-def main(folder: str, names: list[str]) -> None:
-    torch.set_num_threads(1)
+def _write_losses(rank: int, file: str, names: list[str]) -> None:
+    found = {name: losses(name) for name in names}
+    if rank == 0:
+        Path(file).write_text(json.dumps(found))
+
+
+def alone_and_together(folder: Path, names: list[str]) -> dict[str, tuple[list[float], list[float]]]:
+    """The losses of each recipe, by one process and by two."""
     tiny_joint_model()  # before there are two: only one of them could write it
-    mp.spawn(work, args=(folder, names), nprocs=2)
-    two = json.loads(Path(folder, "two.json").read_text())
-    Path(folder, "losses.json").write_text(json.dumps({name: [losses(name), two[name]] for name in names}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    together(_write_losses, str(folder / "two.json"), names)
+    two = json.loads((folder / "two.json").read_text())
+    return {name: (losses(name), two[name]) for name in names}

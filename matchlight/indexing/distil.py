@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings
 from matchlight.indexing.candidate_vectors import BLOCK
@@ -124,7 +125,7 @@ def distilled(
 ) -> Distilled:
     """Learn the two maps from the model's scores; `unseen` are places of each side that are kept from them."""
     before = torch.random.get_rng_state()
-    torch.manual_seed(seed)
+    devices.seed(seed)
     try:
         values = {side: all_pooled(searcher, side) for side in (IMAGE, TEXT)}
         dim = min(DIM, *(value.shape[1] for value in values.values()))

@@ -210,10 +210,15 @@ def with_known(arguments: Some, **values: Value) -> Some:
 Kind = object  # a declared type: int, float | None, Annotated[...], Literal[...]
 
 
+_KINDS: dict[type[Arguments], Mapping[str, Kind]] = {}  # asked for at every turn, and slow to find out
+
+
 def kinds(arguments: type[Arguments]) -> Mapping[str, Kind]:
     """The declared type of each field."""
-    hints = typing.get_type_hints(arguments, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(arguments)}
+    if arguments not in _KINDS:
+        hints = typing.get_type_hints(arguments, include_extras=True)
+        _KINDS[arguments] = types.MappingProxyType({field.name: hints[field.name] for field in fields(arguments)})
+    return _KINDS[arguments]
 
 
 def plain_type(kind: Kind) -> tuple[type, Bound | None, tuple[Value, ...], bool]:

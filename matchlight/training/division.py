@@ -63,8 +63,8 @@ def share_of_wrong(losses: npt.ArrayLike, mismatched: npt.ArrayLike, *, errors: 
     """
     real, made = np.asarray(losses, np.float64), np.asarray(mismatched, np.float64)
     shares = []
-    for depth in DEPTHS:
-        share = (real > np.quantile(made, 1 - depth)).mean() / depth
+    for depth, border in zip(DEPTHS, np.quantile(made, 1 - np.array(DEPTHS)), strict=True):
+        share = (real > border).mean() / depth
         chance = share / (depth * len(real)) + share**2 * (1 - depth) / (depth * len(made))
         shares.append(share + errors * chance**0.5)
     return float(np.clip(min(shares), 0.0, 1.0))

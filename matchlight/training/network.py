@@ -52,7 +52,7 @@ class Network:
     """Built fresh from a plan under a seed; two co-taught networks are two of these."""
 
     def __init__(self, plan: NetworkPlan, *, seed: int, device: torch.device, name: str = "A"):
-        torch.manual_seed(seed)
+        devices.seed(seed)
         self.plan = plan
         self.device = device
         self.matcher: Matcher = plan.build(name).to(device)

@@ -168,7 +168,8 @@ class Chosen:
         above = built_on(self.method)
         if unknown := settings.keys() - self.defaults.keys():
             raise TypeError(f"{self.name} takes no argument {min(unknown)!r}")
-        own = {name: value for name, value in settings.items() if name in kinds(self.method.arguments)}
+        mine = kinds(self.method.arguments)
+        own = {name: value for name, value in settings.items() if name in mine}
         if above is None or self.base is None:
             return self.method.arguments(**own)
         free = [name for name in kinds(self.base.arguments) if name not in above.shared]

@@ -155,7 +155,7 @@ class Trainer:
         return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
-        torch.manual_seed(self._draw(devices.rank()))
+        devices.seed(self._draw(devices.rank()))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
         batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
         network.matcher.train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from matchlight.auditing.folds import divide, near_duplicate_groups
 from matchlight.auditing.gallery import _measures, gallery_of
 from matchlight.auditing.run_signals import early_loss, loss_evidence, run_losses, trained_here
 from matchlight.auditing.signals import Options, fold_count
-from matchlight.auditing.verdict import combine, trusted_max, trusted_mean
+from matchlight.auditing.verdict import Verdict, combine, trusted_max, trusted_mean
 from matchlight.core import IMAGE, BadInput
 from matchlight.pairs import Pairs
 from matchlight.training.pair_losses import Mismatches, steps_to_another
@@ -207,10 +208,16 @@ def test_flagged_pairs_keep_the_expected_false_alarms_low():
 # ---- the verdict -----------------------------------------------------------------------------------------------------
 
 
+@cache
+def judged(**given: float) -> tuple[Verdict, np.ndarray]:
+    """The verdict about made-up pairs, and which of them are wrong; several tests look at the same."""
+    found, bad = made_up(**given)
+    return combine(found), bad
+
+
 @pytest.mark.parametrize("noise", [0.1, 0.3, 0.6])
 def test_wrong_pairs_are_found_and_their_share_is_told(noise):
-    found, bad = made_up(noise=noise)
-    verdict = combine(found)
+    verdict, bad = judged(noise=noise)
     assert roc_auc_score(bad, -verdict.score) > 0.99
     assert verdict.noise == pytest.approx(bad.mean(), abs=0.06)
     assert verdict.interval[0] - 0.05 <= bad.mean() <= verdict.interval[1] + 0.05
@@ -245,9 +252,9 @@ def test_one_caption_a_picture_needs_no_siblings():
 
 
 def test_the_verdict_never_reads_the_truth_and_scores_stay_between_0_and_1():
-    found, _ = made_up()
+    found, _ = made_up(noise=0.3)
     assert not any("truth" in name or "bad" in name for name in found)
-    score = combine(found).score
+    score = judged(noise=0.3)[0].score
     assert (score >= 0).all() and (score <= 1).all() and np.isfinite(score).all()
 
 
@@ -273,7 +280,10 @@ def measured(bad: np.ndarray, *, apart: float = 5.0) -> dict[str, np.ndarray]:
 def test_a_run_that_measured_wrong_pairs_too_takes_nothing_away_and_adds_what_it_knows(siblings):
     found, bad = made_up(noise=0.3, apart=1.0)
     run = measured(bad, apart=3.0)
-    both, without = (roc_auc_score(bad, -combine(one, siblings=siblings).score) for one in (found | run, found))
+    before = judged(noise=0.3, apart=1.0)[0] if siblings else combine(found, siblings=False)
+    both, without = (
+        roc_auc_score(bad, -verdict.score) for verdict in (combine(found | run, siblings=siblings), before)
+    )
     assert both > max(without, roc_auc_score(bad, run["run_measured"])) - 1e-3
     assert siblings or both > without
 
@@ -295,7 +305,7 @@ def test_pairs_that_a_run_did_not_measure_are_judged_as_without_it():
     run["run_measured"][::2] = np.nan
     assert np.isfinite(combine(found | run).score).all()
     run["run_measured"][:] = np.nan
-    np.testing.assert_array_equal(combine(found | run).score, combine(found).score)
+    np.testing.assert_array_equal(combine(found | run).score, judged(noise=0.3)[0].score)
 
 
 # ---- a run that was trained on some of the pairs ---------------------------------------------------------------------
@@ -318,8 +328,9 @@ def test_one_answer_for_all_pairs_reads_like_one_for_each():
     found, bad = made_up(noise=0.3)
     for trained in (True, False):
         one, each = remembered(bad, trained), remembered(bad, np.full(len(bad), trained))
-        np.testing.assert_array_equal(combine(found | one).score, combine(found | each).score)
-        assert combine(found | one).notes == []
+        verdict = combine(found | one)
+        np.testing.assert_array_equal(verdict.score, combine(found | each).score)
+        assert verdict.notes == []
 
 
 def test_a_run_that_knows_all_pairs_but_one_is_no_stranger():
@@ -354,7 +365,7 @@ def test_wrong_pairs_are_heard_though_a_run_left_them_out_for_some_epochs():
     rng = np.random.default_rng(5)
     history = np.where(bad, 5.0, 2.0) + rng.normal(size=(8, len(bad)))
     history[3:6, bad] = np.nan  # as NCR leaves out what it takes for wrong
-    with_gaps, without = combine(found | {"run_history": history}), combine(found)
+    with_gaps, without = combine(found | {"run_history": history}), judged(noise=0.3, apart=1.0)[0]
     assert 1 - roc_auc_score(bad, -with_gaps.score) < 0.7 * (1 - roc_auc_score(bad, -without.score))
     history[:, ::3] = np.nan
     known = {"run_history": history} | remembered(bad, True)

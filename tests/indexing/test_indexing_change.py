@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.indexing import Index, build, shards, tuning, versions
 from tests.indexed import PICTURES, milvus_server, needs_milvus, pairs, trained
 from tests.tiny import tiny_pairs
+from tests.two_processes import together
 
 ENGINES = ["faiss", pytest.param("milvus", marks=needs_milvus), pytest.param("server", marks=needs_milvus)]
 
@@ -169,20 +168,16 @@ def test_a_draft_of_another_model_is_not_gone_on_with(tmp_path: Path, monkeypatc
 
 def test_two_processes_make_the_index_that_one_makes(tmp_path: Path) -> None:
     alone = Index.build(trained("dive"), pairs(), tmp_path / "one", map=False)
-    torch.multiprocessing.spawn(build_together, args=(str(tmp_path), str(trained("dive").folder)), nprocs=2)
+    together(build_together, str(tmp_path / "two"), str(trained("dive").folder))
     with Index.load(tmp_path / "two", device="cpu") as index, alone:
         assert index.search("a cat near owl").hits == alone.search("a cat near owl").hits
         assert len(index.info["shards"][TEXT]) == 5
 
 
 def build_together(rank: int, folder: str, run: str) -> None:
-    """One of two processes; what `torchrun` would set up is done by hand."""
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    """What one of two processes does."""
     shards.SHARD = 16
-    Index.build(ml.Run.load(run, device="cpu"), pairs(), f"{folder}/two", map=False).close()
-    torch.distributed.destroy_process_group()
+    Index.build(ml.Run.load(run, device="cpu"), pairs(), folder, map=False).close()
 
 
 def test_a_failed_rebuild_leaves_the_old_index_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def drawn_scores(seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     picture = rng.normal(size=(PICTURES, 24)).astype(np.float32)
     caption = 0.75 * picture[np.arange(PICTURES * EACH) // EACH] + rng.normal(size=(PICTURES * EACH, 24))
-    return (picture @ caption.T.astype(np.float32)).astype(np.float16)
+    return (picture @ caption.T.astype(np.float32)).astype(np.float16).astype(np.float32)  # halves are read slowly
 
 
 def ranked(scores: np.ndarray, ids: np.ndarray, each: int) -> list[list[int]]:
@@ -44,8 +44,7 @@ def ranked(scores: np.ndarray, ids: np.ndarray, each: int) -> list[list[int]]:
     The larger place comes first among equals. `each` is how many columns a picture has.
     """
     lists = []
-    for row, half in enumerate(scores):
-        line = half.astype(np.float32)
+    for row, line in enumerate(scores):
         fold = (row * each // EACH) // FOLD  # rows are pictures (each 5) or captions (each 1)
         near = slice(fold * FOLD * each, (fold + 1) * FOLD * each)
         cut, own = np.partition(line, -DEEP)[-DEEP], np.partition(line[near], -10)[-10]
