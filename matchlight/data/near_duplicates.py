@@ -120,7 +120,7 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
     from matchlight.data import cache
     from matchlight.data.content import stamps
 
-    digest = hashlib.blake2b(f"twins 1 {SIDE} {CLOSE} {LOOKED_AT} {LEADERS}".encode(), digest_size=16)
+    digest = hashlib.blake2b(f"twins 2 {SIDE} {CLOSE} {LOOKED_AT} {LEADERS}".encode(), digest_size=16)
     for stamp in stamps(pictures):
         digest.update(stamp.encode("utf-8", "replace") + b"\n")
     entry = cache.folder() / digest.hexdigest()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from PIL import Image
 
+from matchlight.data.formats.decoding import true_size
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import PictureSource
 
@@ -32,8 +33,7 @@ def thumbnails(source: PictureSource, places: np.ndarray) -> Iterator[tuple[byte
     def one(place: int) -> tuple[bytes, tuple[int, int]]:
         try:
             image = source.open(place)
-            size = image.size
-            return thumbnail(image), size
+            return thumbnail(image), true_size(image)
         except UNREADABLE:
             return b"", (0, 0)
 

@@ -1,5 +1,9 @@
 """Bytes of a picture file -> pixels, by a short list of decoders and up to a number of pixels.
 
+Pictures come upright (the camera's orientation is applied) and in RGB. A JPEG above 16 megapixels is decoded at a half,
+a quarter or an eighth of its size, which its kind allows at little cost: models look at far fewer pixels. HEIC is read
+where the package pillow-heif is installed, AVIF by Pillow 11.3 or newer.
+
 Whatever is wrong with the bytes (cut, hostile, of a kind not on the list, too large) is a `BadPicture` with a kind.
 A truncated file is never half decoded.
 """
@@ -14,16 +18,23 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 from matchlight.pairs import BadPicture
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm"),
+    *(".heic", ".heif", ".avif"),
+)
+AVIF, HEIF = (b"avif", b"avis"), (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands
 MAX_PIXELS = 64_000_000
 DEEPEST = 4  # bytes a pixel may have on average before it is decoded: 16 bits a channel halve the pixels allowed
 STRIP = 4_000_000  # pixels that are converted at a time
-LARGE = 16_000_000  # pixels of a picture that is decoded alone, however many threads ask
+LARGE = 16_000_000  # pixels of a picture that is decoded alone, however many threads ask; of a JPEG, reduced
+ENOUGH = 1024  # pixels that both sides of a reduced JPEG keep
+HUGE = 4  # times as many pixels as are allowed may a JPEG have that is reduced to fewer
+FULL_SIZE = "full_size"  # in `info` of a picture that was reduced: width and height as in the file, upright
 
 _one_large = threading.Lock()
 
@@ -35,9 +46,10 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 def _opened(blob: bytes, name: str, max_pixels: int) -> Image.Image:
     """The picture's header read, its size checked, its pixels not decoded yet."""
+    kinds = _kinds(blob, name)
     try:
-        image = Image.open(io.BytesIO(blob), formats=KINDS)
-        width, height = image.size
+        image = Image.open(io.BytesIO(blob), formats=kinds)
+        width, height = _reduced(image, max_pixels).size
     except Image.DecompressionBombError as error:
         raise BadPicture(
             f"{name!r}: more than {max_pixels / 1e6:g} megapixels, the most allowed", "too large"
@@ -55,6 +67,51 @@ def _opened(blob: bytes, name: str, max_pixels: int) -> Image.Image:
             f"{name!r}: {width}x{height} pixels of {depth} bytes; at most {most:g} megapixels so deep", "too large"
         )
     return image
+
+
+def _kinds(blob: bytes, name: str) -> tuple[str, ...]:
+    """The decoders to try; those of a phone's files are loaded when one is met."""
+    if blob[4:8] != b"ftyp":
+        return KINDS
+    if blob[8:12] in AVIF:
+        if not features.check("avif"):
+            raise BadPicture(f"{name!r}: an AVIF picture, which Pillow 11.3 or newer reads: pip install -U pillow")
+        return ("AVIF",)
+    if blob[8:12] in HEIF:
+        return (_load_heif(name),)
+    return KINDS
+
+
+def _load_heif(name: str) -> str:
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        raise BadPicture(f"{name!r}: a HEIC picture; pip install 'matchlight[heif]' to read those") from None
+    register_heif_opener(thumbnails=False)
+    return "HEIF"
+
+
+def _reduced(image: Image.Image, max_pixels: int) -> Image.Image:
+    """A large JPEG set to be decoded at a smaller scale; anything else as it is."""
+    pixels = image.width * image.height
+    if image.format == "JPEG" and LARGE < pixels <= HUGE * max_pixels:
+        size = image.size
+        image.draft(None, (ENOUGH, ENOUGH))
+        image.info[FULL_SIZE] = size
+    return image
+
+
+def _upright(image: Image.Image) -> tuple[Image.Image, tuple[int, int]]:
+    """As the camera was held, and the size of the whole picture so held."""
+    size, width = true_size(image), image.width
+    made = ImageOps.exif_transpose(image)
+    return made, size if made.width == width else (size[1], size[0])
+
+
+def true_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height of the picture in its file, upright."""
+    size: tuple[int, int] = image.info.get(FULL_SIZE, image.size)
+    return size
 
 
 def _depth(image: Image.Image) -> int:
@@ -76,7 +133,10 @@ def decode(blob: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image.Ima
     image = _opened(blob, name, max_pixels)
     try:
         with _alone(image):
-            return _rgb(ImageOps.exif_transpose(image))
+            upright, size = _upright(image)
+            made = _rgb(upright)
+        made.info = {FULL_SIZE: size} if size != made.size else {}
+        return made
     except Exception as error:
         raise BadPicture(f"{name!r}: cannot be decoded; the file is cut or damaged ({_short(error)})") from error
 
@@ -84,13 +144,14 @@ def decode(blob: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image.Ima
 def thumbnail(
     blob: bytes, name: str, side: int, *, max_pixels: int = MAX_PIXELS
 ) -> tuple[Image.Image, tuple[int, int]]:
-    """A small RGB square of the picture and its true size: the whole file is decoded, as cheaply as its kind allows."""
+    """A small RGB square of the picture and its true size, upright: all of it is decoded, as cheaply as its kind allows."""
     image = _opened(blob, name, max_pixels)
-    size = image.size
+    image.info.setdefault(FULL_SIZE, image.size)
     try:
         image.draft("RGB", (4 * side, 4 * side))
         with _alone(image):
-            return _rgb(image).resize((side, side), Image.Resampling.BOX), size
+            upright, size = _upright(image)
+            return _rgb(upright).resize((side, side), Image.Resampling.BOX), size
     except Exception as error:
         raise BadPicture(f"{name!r}: cannot be decoded; the file is cut or damaged ({_short(error)})") from error
 

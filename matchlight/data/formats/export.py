@@ -18,7 +18,7 @@ import numpy as np
 
 from matchlight.console import say, track
 from matchlight.core import BadInput
-from matchlight.data.formats.decoding import SUFFIXES
+from matchlight.data.formats.decoding import AVIF, SUFFIXES
 from matchlight.data.formats.safety import safe_name
 from matchlight.pairs import Labels, Pairs
 
@@ -180,6 +180,8 @@ def _bare(name: str) -> str:
 
 
 def _suffix(blob: bytes) -> str:
+    if blob[4:8] == b"ftyp":
+        return ".avif" if blob[8:12] in AVIF else ".heic"
     return next((suffix for magic, suffix in MAGIC.items() if blob.startswith(magic)), ".jpg")
 
 
