@@ -20,7 +20,10 @@ from matchlight.data.formats.safety import safe_name
 from matchlight.data.formats.splits import default_splits
 from matchlight.pairs import Labels, Pairs, PictureSource, Problem
 
-SPLITS = {"dev": "val", "valid": "val", "validation": "val", "restval": "train", "training": "train"}
+SPLITS = {
+    **{"dev": "val", "valid": "val", "validation": "val"},
+    **{"restval": "train", "training": "train", "testing": "test"},
+}
 SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 EXAMPLES = 5
 NONE: tuple[str, ...] = ()
@@ -38,6 +41,15 @@ def split_of(file: Path) -> str | None:
     """The split a file's name begins with (train-00000.parquet, val_3.tar), if any."""
     match = re.match(r"(train|testall|test|validation|valid|val|dev)(?![a-z])", file.stem)
     return split_name(match[1], str(file)) if match else None
+
+
+def split_folders(names: Sequence[str]) -> np.ndarray | None:
+    """(N,) splits of pictures that all lie in folders called train, val, test and the like; None where they do not."""
+    tops = [key_of(name).partition("/") for name in names]
+    known = {top: SPLITS.get(top.lower(), top.lower()) for top, slash, _ in tops if slash}
+    if any(not slash for _, slash, _ in tops) or not set(known.values()) <= {"train", "val", "test"}:
+        return None
+    return np.array([known[top] for top, _, _ in tops])
 
 
 def tidy(text: str) -> str:
@@ -162,13 +174,24 @@ class Annotations:
         return [self._words(labels or []) for labels in caption_labels]
 
     def pairs(
-        self, format: str, root: Path, options: Options, source: Callable[[list[str], np.ndarray], PictureSource | None]
+        self,
+        format: str,
+        root: Path,
+        options: Options,
+        source: Callable[[list[str], np.ndarray], PictureSource | None],
+        *,
+        keep: bool = False,
     ) -> Pairs:
-        """The data set; `source` gets the names of the pictures that have captions and their places among all added."""
+        """The data set; `source` gets the names of the pictures that have captions and their places among all added.
+
+        With `keep` pictures without captions stay in it.
+        """
         if not self.captions:
             lines = f"{len(self.empty)} empty captions" if self.empty else "no captions"
             raise BadInput(f"{self.file}: holds {lines} and no usable pair; each line needs a picture and a caption")
         kept, picture = np.unique(np.asarray(self.picture, dtype=np.int64), return_inverse=True)
+        if keep:
+            kept, picture = np.arange(len(self.names)), np.asarray(self.picture)
         names = [self.names[i] for i in kept.tolist()]
         pictures = source(names, kept)
         left_out = np.setdiff1d(np.arange(len(self.names)), kept, assume_unique=True)
@@ -191,6 +214,8 @@ class Annotations:
             return np.full(len(kept), split_name(options.split, str(self.file)))
         found = [self.splits[i] for i in kept.tolist()]
         if all(split is None for split in found):
+            if (by_folder := split_folders([self.names[i] for i in kept.tolist()])) is not None:
+                return by_folder
             return default_splits([self.names[i] for i in kept], pictures, seed=options.seed)
         missing = sum(split is None for split in found)
         if missing:

@@ -27,11 +27,11 @@ STRAY, UNQUOTED, SWALLOWED = "stray quote", "unquoted separator", "rows inside a
 class Lines:
     """The lines of a file, of which those of the row at hand can be given back."""
 
-    def __init__(self, file: TextIO):
+    def __init__(self, file: TextIO, first: int):
         self.file = file
         self.again: deque[str] = deque()
         self.taken: list[str] = []  # of the row at hand
-        self.number = 2  # of its first line; the header is line 1
+        self.number = first  # of its first line
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -62,11 +62,12 @@ class CsvRows:
     width: int  # columns of the header
     image: int  # column of the picture's name
     caption: int | None  # column of the captions, where there is one alone
+    first: int = 2  # the line of the first row; the header is line 1
     wrong: dict[str, list[str]] = field(default_factory=lambda: {STRAY: [], UNQUOTED: [], SWALLOWED: []})
 
     def read(self, file: TextIO) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of each row."""
-        lines = Lines(file)
+        lines = Lines(file, self.first)
         reader = csv.reader(lines, delimiter=self.separator, strict=True)
         while True:
             try:

@@ -1,5 +1,8 @@
 """CSV: a header with an image column and a caption column; optional split, labels, caption_labels.
 
+A table of two columns without a header is read where one of them holds names of pictures. UTF-8 and, as a spreadsheet
+writes it, UTF-16 are read, and a first line that says `sep=;`. Tables called train.csv and test.csv are splits.
+
 One row a caption (`caption`), or one row a picture (`captions`, a JSON list; or `caption_0`, `caption_1`, ...). A cell
 of labels is a JSON list, or names set apart by `;`. Comma, tab, semicolon or bar separates columns: the header decides.
 Written files have one row a caption. Newlines, quotes and a leading `=` are kept as they are (cells are quoted where
@@ -13,24 +16,28 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.data.formats.annotations import Annotations
+from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_lines import LONGEST_CELL, CsvRows
+from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
+from matchlight.data.formats.folder_walk import is_hidden
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
-from matchlight.pairs import Pairs
+from matchlight.pairs import Pairs, Problem
 
-IMAGE = ("image", "image_name", "file_name", "filename", "filepath")
-ONE = ("caption", "text", "comment")
+IMAGE = ("image", "image_name", "file_name", "filename", "filepath", "image_path", "img", "file", "jpg", "png", "webp")
+ONE = ("caption", "text", "comment", "sentence", "description")
 MANY = ("captions", "raw")
 SEVERAL = re.compile(r"(caption|text|comment)_?\d+")
 SEPARATORS = (",", "\t", ";", "|")
+SEP = re.compile("sep=(.)")  # the first line of a table that a spreadsheet is told how to open
 
 
 class Csv(Format):
@@ -41,29 +48,18 @@ class Csv(Format):
     def fits(self, path: Path) -> bool:
         """By name, where that says little by its header."""
         if path.is_dir():
-            return find(path) is not None
+            return bool(find(path))
         return path.suffix.lower() in (".csv", ".tsv") or (path.suffix.lower() == ".txt" and recognised(path))
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read a CSV file, or the one in a folder."""
-        if path.is_dir():
-            found = find(path)
-            if found is None:
-                raise BadInput(f"{path}: no CSV with the columns image and caption")
-            path = found
-        table = Annotations(path)
-        with _opened(path) as (columns, rows, file):
-            for number, cells in rows.read(file):
-                table.add(
-                    _cell(cells, columns.image),
-                    _captions(cells, columns, f"{path} line {number}"),
-                    split=_cell(cells, columns.split) or None,
-                    labels=_labels(_cell(cells, columns.labels), f"{path} line {number}"),
-                    caption_labels=_json(_cell(cells, columns.caption_labels) or "null", f"{path} line {number}"),
-                    where=number,
-                )
-        pairs = with_pictures_beside(table, self.name, path.parent, options)
-        return replace(pairs, problems=pairs.problems + rows.problems())
+        files = find(path) if path.is_dir() else [path]
+        if not files:
+            raise BadInput(f"{path}: no CSV with the columns image and caption")
+        table = Annotations(files[0] if len(files) == 1 else path)
+        problems = [one for file in files for one in _add(table, file, split_of(file) if len(files) > 1 else None)]
+        pairs = with_pictures_beside(table, self.name, files[0].parent, options)
+        return replace(pairs, problems=pairs.problems + problems)
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """captions.csv, one row a caption, and images/ beside it."""
@@ -80,6 +76,24 @@ class Csv(Format):
                         row += [json.dumps(entry["labels"]), json.dumps([marks[place]]) if marks else ""]
                     writer.writerow(row)
         write_relevance(pairs, out)
+
+
+def _add(table: Annotations, path: Path, split: str | None) -> list[Problem]:
+    """The rows of a table; `split` is that of a table without such a column."""
+    with _opened(path) as (columns, rows, file):
+        for number, cells in rows.read(file):
+            at = f"{path} line {number}"
+            if rows.separator == "|":  # Flickr30k's has blanks around its bars
+                cells = [cell.strip() for cell in cells]
+            table.add(
+                _cell(cells, columns.image),
+                _captions(cells, columns, at),
+                split=_cell(cells, columns.split) or split,
+                labels=_labels(_cell(cells, columns.labels), at),
+                caption_labels=_json(_cell(cells, columns.caption_labels) or "null", at),
+                where=at if split else number,
+            )
+    return rows.problems()
 
 
 class Columns:
@@ -115,25 +129,60 @@ def known_header(line: str) -> str | None:
     return None
 
 
-def recognised(path: Path) -> bool:
-    """True if the file's first line is a header we know."""
+@dataclass(frozen=True)
+class Start:
+    """How a table begins: what separates its columns, what they are called, and the line of its first row."""
+
+    separator: str
+    header: list[str]
+    first: int
+
+    @staticmethod
+    def of(lines: Sequence[str]) -> Start | None:
+        """By the first lines of a file; None if they are none of a table we know."""
+        said = SEP.fullmatch(lines[0].strip()) if len(lines) > 1 else None
+        line, number = (lines[1], 2) if said else (lines[0] if lines else "", 1)
+        if (separator := known_header(line)) is not None:
+            return Start(separator, _cells(line, separator), number + 1)
+        for separator in (said[1],) if said else SEPARATORS:
+            cells = _cells(line, separator)
+            names = [cell.strip().lower().endswith(SUFFIXES) for cell in cells]
+            if len(cells) == 2 and sum(names) == 1 and all(map(str.strip, cells)):
+                return Start(separator, ["image" if name else "caption" for name in names], number)
+        return None
+
+
+def encoding_of(path: Path) -> str:
+    """UTF-16 where the file begins with its mark, as a spreadsheet's "Unicode text" does, else UTF-8."""
     with open(path, "rb") as file:
-        line = file.readline(1 << 16)
-    first = re.split(rb"[\r\n]", line, maxsplit=1)[0]  # old Mac files end their lines with \r alone
-    return known_header(first.decode("utf-8-sig", "replace")) is not None
+        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def find(folder: Path) -> Path | None:
-    """The table of a folder: captions.csv, or the only one with a known header."""
+def first_lines(path: Path) -> list[str]:
+    """The first two lines of a text file."""
+    encoding = encoding_of(path)
+    with open(path, "rb") as file:
+        start = file.read(1 << 16)
+    return re.split(r"\r\n|\r|\n", start.decode(encoding, "replace"))[:2]  # old Mac files have \r alone
+
+
+def recognised(path: Path) -> bool:
+    """True if the file begins like a table we know."""
+    return Start.of(first_lines(path)) is not None
+
+
+def find(folder: Path) -> list[Path]:
+    """The table of a folder: captions.csv, the only one that begins like one, or one a split; none: []."""
     for name in ("captions.csv", "captions.tsv"):
         if (folder / name).is_file():
-            return inside(folder, name)
-    files = [path for suffix in ("csv", "tsv") for path in sorted(folder.glob(f"*.{suffix}"))]
-    files += [path for path in [folder / "captions.txt"] if path.is_file()]
-    known = [path for path in files if recognised(inside(folder, path.name))]
-    if len(known) > 1:
+            return [inside(folder, name)]
+    tables = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".csv", ".tsv") and path.is_file())
+    tables += [path for path in [folder / "captions.txt"] if path.is_file()]
+    known = [path for path in tables if not is_hidden(path.name) and recognised(inside(folder, path.name))]
+    splits = {split_of(path) for path in known}
+    if len(known) > 1 and (None in splits or len(splits) < len(known)):
         raise BadInput(f"{folder}: several tables ({', '.join(path.name for path in known[:3])}); name the file itself")
-    return known[0] if known else None
+    return known
 
 
 @contextmanager
@@ -141,17 +190,29 @@ def _opened(path: Path) -> Iterator[tuple[Columns, CsvRows, TextIO]]:
     """The columns of a table, its reader, and the file behind the header."""
     limit = csv.field_size_limit(LONGEST_CELL)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            first = file.readline().rstrip("\r\n")
-            separator = known_header(first) or ","
-            header = next(csv.reader([first], delimiter=separator), [])
-            columns = Columns(header, f"{path} line 1")
+        with open(path, encoding=encoding_of(path), newline="") as file:
+            lines = [file.readline(), file.readline()]
+            start = Start.of(lines) or Start(",", _cells(lines[0], ","), 2)
+            columns = Columns(start.header, f"{path} line 1")
+            if start.first == 1:
+                say(f"{path}: has no header; its columns are taken for {' and '.join(start.header)}")
+            file.seek(0)
+            for _ in range(start.first - 1):
+                file.readline()
             caption = columns.many if columns.many is not None else columns.one
-            yield columns, CsvRows(path, separator, len(header), columns.image or 0, caption), file
-    except (csv.Error, UnicodeDecodeError) as error:
+            place = columns.image or 0
+            yield columns, CsvRows(path, start.separator, len(start.header), place, caption, start.first), file
+    except UnicodeError as error:
+        fix = 'save it again as "CSV UTF-8"'
+        raise BadInput(f"{path}: not a readable UTF-8 table; {fix} ({str(error)[:60]})") from error
+    except csv.Error as error:
         raise BadInput(f"{path}: not a readable UTF-8 table ({str(error)[:80]})") from error
     finally:
         csv.field_size_limit(limit)
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
 
 
 def _cell(cells: list[str], place: int | None) -> str:

@@ -144,7 +144,7 @@ def decode(blob: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image.Ima
 def thumbnail(
     blob: bytes, name: str, side: int, *, max_pixels: int = MAX_PIXELS
 ) -> tuple[Image.Image, tuple[int, int]]:
-    """A small RGB square of the picture and its true size, upright: all of it is decoded, as cheaply as its kind allows."""
+    """A small RGB square of the picture and its true size, upright: all is decoded, as cheaply as its kind allows."""
     image = _opened(blob, name, max_pixels)
     image.info.setdefault(FULL_SIZE, image.size)
     try:

@@ -22,6 +22,7 @@ from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
 from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
+from matchlight.data.formats.folder_walk import is_hidden
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.data.formats.sources import Pictures
@@ -56,13 +57,11 @@ class Parquet(Format):
 
     def fits(self, path: Path) -> bool:
         """By name."""
-        return any(path.glob("*.parquet")) if path.is_dir() else path.suffix.lower() == ".parquet"
+        return bool(_tables(path)) if path.is_dir() else path.suffix.lower() == ".parquet"
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read a Parquet file, or all of a folder in order of name."""
-        files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        if path.is_dir():
-            files = [inside(path, file.name) for file in files]
+        files = _tables(path) if path.is_dir() else [path]
         table = Annotations(path)
         where: list[tuple[int, int]] = []
         column, embedded = "", False
@@ -103,6 +102,16 @@ class Parquet(Format):
             if part:
                 writer.write_table(pa.Table.from_pylist(part, schema=schema))
         write_relevance(pairs, out)
+
+
+def _tables(folder: Path) -> list[Path]:
+    """The files of a folder in order of name; lists that img2dataset writes beside 00000.tar or 00000/ are none."""
+    files = [file for file in sorted(folder.glob("*.parquet")) if not is_hidden(file.name)]
+    return [
+        inside(folder, file.name)
+        for file in files
+        if not file.with_suffix(".tar").is_file() and not file.with_suffix("").is_dir()
+    ]
 
 
 class ParquetPictures(Pictures):
@@ -210,9 +219,9 @@ def _rows(file: Path) -> tuple[str, bool, Iterator[Line]]:
     assert columns.image is not None
     image = schema.field(columns.image)
     embedded = not pa.types.is_string(image.type) and not pa.types.is_large_string(image.type)
-    if embedded and not _holds_bytes(image.type):
+    if embedded and not holds_bytes(image.type):
         raise BadInput(f"{file}: column {image.name} holds {image.type}; file names or the pictures' bytes would do")
-    wanted = [schema.names[place] for place in _others(columns)]
+    wanted = [schema.names[place] for place in other_columns(columns)]
     if pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0:
         wanted.append(f"{image.name}.path")
     elif not embedded:
@@ -221,21 +230,23 @@ def _rows(file: Path) -> tuple[str, bool, Iterator[Line]]:
     return image.name, embedded, _entries(opened, file, columns, schema.names, wanted, embedded and not ours)
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether a column is of bytes, or of {"bytes", ...}."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
         place = kind.get_field_index("bytes")
-        return place >= 0 and _holds_bytes(kind.field(place).type)
+        return place >= 0 and holds_bytes(kind.field(place).type)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def _others(columns: Columns) -> list[int]:
+def other_columns(columns: Columns) -> list[int]:
+    """Places of the columns beside the picture's."""
     places = [columns.one, columns.many, columns.split, columns.labels, columns.caption_labels, *columns.several]
     return [place for place in places if place is not None]
 
 
-def _bounded(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+def bounded(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Rows a few at a time; a small file that unpacks to gigabytes is refused on the way."""
     about, seen = opened.metadata, 0
     most = max(MOST_UNPACKED, MOST_TIMES * os.stat(file).st_size)
@@ -259,7 +270,7 @@ def _entries(
     """`apart`: names there are no places; only the row before's name with the same picture is one picture."""
     split = split_of(file)
     last, number, row = None, -1, -1
-    for batch in _bounded(opened, file, wanted):
+    for batch in bounded(opened, file, wanted):
         for record in batch.to_pylist():
             row += 1
             image = record.get(header[columns.image or 0])
@@ -268,7 +279,7 @@ def _entries(
                 last, number = name, row
             yield {
                 "image": name or f"{file.stem}-{row:06d}",
-                "captions": _captions(record, columns, header),
+                "captions": captions_of(record, columns, header),
                 "split": record.get(header[columns.split]) if columns.split is not None else split,
                 "labels": record.get(header[columns.labels]) if columns.labels is not None else None,
                 "caption_labels": record.get("caption_labels"),
@@ -276,7 +287,7 @@ def _entries(
             }
 
 
-def _captions(record: dict[str, object], columns: Columns, header: list[str]) -> object:
+def captions_of(record: dict[str, object], columns: Columns, header: list[str]) -> object:
     """The captions of a row; a null is an empty caption, skipped and counted."""
     place = columns.many if columns.many is not None else columns.one
     if place is None:

@@ -1,13 +1,15 @@
 """Where the pictures named by an annotation file are: in `images/`, in `images.tar`, or beside the file.
 
 Each folder is listed once instead of asking for every picture, so that 100,000 pictures are found in a fraction of a
-second. Names that lead out of the data folder and tar members that are no plain files are never followed, and counted.
+second. A picture that is in none of these is looked for in the folders below: where one alone has its name, it is that.
+Names that lead out of the data folder and tar members that are no plain files are never followed, and counted.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,12 @@ import numpy as np
 from matchlight.data.formats import tar
 from matchlight.data.formats.annotations import Annotations, problem
 from matchlight.data.formats.base import Options
+from matchlight.data.formats.folder_walk import walk
 from matchlight.data.formats.safety import inside, is_inside, safe_name
 from matchlight.data.formats.sources import FolderPictures, TarPictures
 from matchlight.pairs import Pairs, PictureSource, Problem
+
+DEEPEST, MOST = 4, 1_000_000  # folders in folders, and pictures, among which one is looked for
 
 
 def with_pictures_beside(lines: Annotations, format: str, root: Path, options: Options) -> Pairs:
@@ -48,7 +53,8 @@ def find_pictures(root: Path, names: list[str], options: Options) -> tuple[Folde
         elif place is None:
             missing.append(name)
     source = FolderPictures(root, names, places, max_pixels=options.max_pixels)
-    return source, problem("missing", missing) + problem("outside", outside)
+    told = problem("missing", missing) + problem("outside", outside) + problem("ambiguous", listing.ambiguous)
+    return source, told
 
 
 class Listing:
@@ -58,9 +64,11 @@ class Listing:
         self.root = os.path.realpath(root)
         self.folders: dict[str, set[str]] = {}
         self.outside: set[str] = set()
+        self.below: dict[str, list[str]] | None = None  # last part of a name, in small letters -> places
+        self.ambiguous: list[str] = []
 
     def find(self, name: str) -> str | None:
-        """Where `name` is: in images/ or as it says; None if nowhere."""
+        """Where `name` is: in images/, as it says, or the only file below that ends so; None if nowhere."""
         bare = name.removeprefix("images/")
         folder, _, last = bare.rpartition("/")
         for place in (f"images/{folder}" if folder else "images", folder):
@@ -68,7 +76,17 @@ class Listing:
                 self.folders[place] = self._read(place)
             if last in self.folders[place]:
                 return f"{place}/{last}" if place else last
-        return None
+        return self._elsewhere(bare)
+
+    def _elsewhere(self, name: str) -> str | None:
+        """The only picture in folders below whose path ends so, in letters of either case."""
+        if self.below is None:
+            self.below = _by_last_part(self.root)
+        end = f"/{name}".casefold()
+        places = [one for one in self.below.get(end.rpartition("/")[2], ()) if f"/{one}".casefold().endswith(end)]
+        if len(places) > 1:
+            self.ambiguous.append(f"{name}: {places[0]} or {places[1]}?")
+        return places[0] if len(places) == 1 else None
 
     def _read(self, folder: str) -> set[str]:
         path = os.path.join(self.root, folder)
@@ -83,6 +101,14 @@ class Listing:
         except (OSError, ValueError):
             return set()
         return found
+
+
+def _by_last_part(root: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    inside = (one.place for one in walk(Path(root), deepest=DEEPEST) if one.is_picture and not one.outside)
+    for place in islice(inside, MOST):  # a table in somebody's home is no reason to look at all of it
+        found.setdefault(place.rpartition("/")[2].casefold(), []).append(place)
+    return found
 
 
 def _in_tar(path: Path, names: list[str], options: Options) -> tuple[TarPictures, list[Problem]]:

@@ -16,10 +16,10 @@ import numpy as np
 from PIL import Image
 
 from matchlight.core import BadInput
-from matchlight.data.content import Extent, digest_of
+from matchlight.data.content import Extent, OnDisk, digest_of
 from matchlight.data.formats.decoding import MAX_PIXELS, decode
 from matchlight.data.formats.safety import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name
-from matchlight.pairs import BadPicture
+from matchlight.pairs import BadPicture, PictureSource
 
 
 class Pictures:
@@ -150,6 +150,55 @@ class TarPictures(Pictures):
     def take(self, index: np.ndarray) -> TarPictures:
         """Some of the pictures, in this order."""
         return TarPictures(self.files, self._taken(index), self.where[index], max_pixels=self.max_pixels)
+
+
+class JoinedPictures(Pictures):
+    """Several sources behind each other, as the folders train/ and test/ are."""
+
+    def __init__(self, sources: Sequence[PictureSource], places: np.ndarray | None = None):
+        self.sources = tuple(sources)
+        starts = np.cumsum([0] + [len(source) for source in self.sources])
+        spot = np.arange(starts[-1])
+        part = np.searchsorted(starts, spot, side="right") - 1
+        self.places = np.stack([part, spot - starts[part]], 1) if places is None else places  # (N, 2): source, place
+        names = [getattr(source, "names", None) or list(map(str, range(len(source)))) for source in self.sources]
+        limit = min((getattr(source, "max_pixels", MAX_PIXELS) for source in self.sources), default=MAX_PIXELS)
+        super().__init__([names[part][spot] for part, spot in self.places.tolist()], max_pixels=limit)
+
+    def _of(self, index: int) -> tuple[PictureSource, int]:
+        part, place = self.places[index].tolist()
+        return self.sources[part], place
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        source, place = self._of(index)
+        return source.read(place)
+
+    def weigh(self, index: int) -> int:
+        """Bytes of the file, where its source can tell."""
+        source, place = self._of(index)
+        return source.weigh(place) if isinstance(source, Pictures) else 0
+
+    @property
+    def home(self) -> str:
+        """The folder of the first source that has one."""
+        return next((source.home for source in self.sources if isinstance(source, OnDisk)), "")
+
+    def extent(self, index: int) -> Extent:
+        """Where its bytes are."""
+        source, place = self._of(index)
+        if not isinstance(source, OnDisk):
+            raise ValueError("not in a file")
+        return source.extent(place)
+
+    def stamp(self, index: int) -> str:
+        """As its source says."""
+        source, place = self._of(index)
+        return source.stamp(place)
+
+    def take(self, index: np.ndarray) -> JoinedPictures:
+        """Some of the pictures, in this order."""
+        return JoinedPictures(self.sources, self.places[index])
 
 
 class BytePictures(Pictures):
