@@ -196,6 +196,7 @@ class Annotations:
         pictures = source(names, kept)
         left_out = np.setdiff1d(np.arange(len(self.names)), kept, assume_unique=True)
         unpaired = [f"{self.names[i]}: no captions" for i in left_out if int(i) not in self.blank]
+        bare = [self.names[i] for i in np.setdiff1d(kept, self.picture)]
         return Pairs(
             names=names,
             captions=self.captions,
@@ -205,7 +206,9 @@ class Annotations:
             labels=self._labels(kept),
             root=root,
             format=format,
-            problems=problem("empty", self.empty + unpaired) + problem("two splits", self.torn),
+            problems=problem("without caption", bare)
+            + problem("empty", self.empty + unpaired)
+            + problem("two splits", self.torn),
             notes={"kept": (self.seen, np.asarray(self.rows), len(self.names), kept)},
         )
 

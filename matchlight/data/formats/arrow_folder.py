@@ -134,6 +134,8 @@ class _Mapped:
         try:
             self.batches = _batches(path)
             self.schema: pa.Schema = self.batches[0].schema
+        except BadInput:
+            raise
         except (pa.ArrowException, OSError, ValueError, struct.error, IndexError) as error:
             raise BadInput(f"{path}: not an Arrow file, damaged or empty ({str(error)[:60]})") from error
         self.starts = np.cumsum([0] + [batch.num_rows for batch in self.batches])

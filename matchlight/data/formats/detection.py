@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from matchlight import plugins
 from matchlight.core import BadInput
 from matchlight.data.formats.base import Format
 from matchlight.data.formats.decoding import SUFFIXES
+from matchlight.data.formats.folder_walk import walk
 from matchlight.data.formats.safety import inside
 from matchlight.files import regular
 
-EXAMPLE = '{"image": "a.jpg", "captions": ["a dog on a beach"]}'
+LOOKED_AT = 10_000  # files of a folder that is no data set
+LAYOUTS = {  # in words, and the files each is made of
+    "{split}_ims.npy with {split}_caps.txt": {".npy"},
+    "COCO's captions_*.json with its pictures": {".json"},
+    'captions.jsonl with lines like {"image": "a.jpg", "captions": ["a dog on a beach"]}': {
+        ".jsonl",
+        ".ndjson",
+        ".yaml",
+        ".xml",
+    },
+    "a table with the columns image and caption": {".csv", ".tsv", ".xlsx", ".xls", ".parquet", ".txt", ".db"},
+    "label sets in .mat, .h5 or .npz": {".mat", ".h5", ".hdf5", ".npz"},
+    "WebDataset shards, or a zip of pictures": {".tar", ".gz", ".tgz", ".zip", ".7z", ".rar", ".bz2"},
+    "a folder of pictures": set(SUFFIXES),
+    "a.jpg with a.txt beside it": {".caption"},
+}
+RIVALS = ("jsonl", "coco", "karpathy", "token", "csv", "parquet", "webdataset", "arrow", "texts")  # bring captions each
 ALONE = "pictures"  # the format of pictures without captions
 KNOWN = (
-    "captions.jsonl with images/ or images.tar, a CSV or Parquet file, WebDataset shards, {split}_ims.npy with "
-    "{split}_caps.txt, dataset_*.json, or label sets in .mat, .h5 or .npz"
+    "a folder or zip of pictures, with captions.jsonl, a CSV or a.txt beside a.jpg where there are captions; "
+    "COCO's captions_*.json, WebDataset shards, a Parquet file; {split}_ims.npy with {split}_caps.txt, or label sets"
 )
 
 
@@ -60,6 +79,7 @@ def place_of(path: Path, forced: str | None) -> tuple[Path, Format]:
     if forced is not None:
         return path, format_named(forced)
     if (format := _fitting(path)) is not None:
+        _tell_rivals(path, format)
         return path, format
     below = path / "data"
     if below.is_dir() and (format := _fitting(inside(path, "data"))) is not None:
@@ -86,16 +106,34 @@ def _fitting(path: Path) -> Format | None:
     return next((format for format in all_formats() if format.name != ALONE and format.fits(path)), None)
 
 
+def _tell_rivals(path: Path, chosen: Format) -> None:
+    """Say which other captions a folder holds that are not read."""
+    if not path.is_dir() or chosen.name not in RIVALS:
+        return
+    others = [name for name in RIVALS if name != chosen.name and _fits(name, path)]
+    if others:
+        plugins.warn_once(f"{path}: read as {chosen.name}; what it holds as {' and '.join(others)} is not read")
+
+
+def _fits(name: str, path: Path) -> bool:
+    try:
+        return format_named(name).fits(path)
+    except BadInput:  # several such files
+        return True
+
+
 def _complaint(path: Path) -> str:
     if not path.is_dir():
-        if path.suffix.lower() in SUFFIXES:
-            return f"{path}: is a picture; a data set is {KNOWN}"
         return f"{path}: not a data set; known are {KNOWN}"
-    names = [entry.name for entry in path.iterdir()]
-    if not names:
+    found = list(islice(walk(path), LOOKED_AT))
+    if not found:
         return f"{path}: is empty; a data set is {KNOWN}"
-    pictures = any(name.lower().endswith(SUFFIXES) for name in names)
-    folder = path / "images"
-    if pictures or "images.tar" in names or folder.is_dir():
-        return f"{path}: has pictures but no captions; add captions.jsonl with lines like {EXAMPLE}"
-    return f"{path}: no data set in it; known are {KNOWN}"
+    kinds = Counter(Path(one.place).suffix.lower() or "files without a suffix" for one in found)
+    seen = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+    return f"{path}: no data set in it; seen are {seen}; nearest to it are {' and '.join(_nearest(list(kinds)))}"
+
+
+def _nearest(kinds: list[str]) -> list[str]:
+    """The two layouts that share most with these files; where they share nothing, the simplest."""
+    fitting = [layout for layout, own in LAYOUTS.items() if not own.isdisjoint(kinds)]
+    return list(dict.fromkeys([*fitting, *LAYOUTS]))[:2]

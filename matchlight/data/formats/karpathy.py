@@ -15,6 +15,8 @@ from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
 from matchlight.pairs import Pairs
 
+OTHERS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json")  # of Hugging Face datasets
+
 
 class Karpathy(Format):
     """dataset_*.json: the file, or the folder that holds one."""
@@ -44,7 +46,8 @@ class Karpathy(Format):
 
 def find(folder: Path) -> Path | None:
     """The dataset_*.json of a folder."""
-    files = sorted(folder.glob("dataset_*.json")) + sorted(folder.glob("dataset.json"))
+    named = sorted(folder.glob("dataset_*.json")) + sorted(folder.glob("dataset.json"))
+    files = [file for file in named if file.name not in OTHERS]
     if len(files) > 1:
         raise BadInput(
             f"{folder}: several of them ({', '.join(file.name for file in files[:3])}); name the file itself"

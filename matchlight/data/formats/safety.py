@@ -44,6 +44,11 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
+def stays_inside(root: Path, path: Path) -> bool:
+    """Whether a file of the data folder is one of its own, or linked to one; others are passed over, not read."""
+    return is_inside(os.path.realpath(root), str(path))
+
+
 def read_regular(path: str | Path, *, limit: int = MAX_FILE) -> bytes:
     """The bytes of a regular file (never a pipe or a device, which could block for ever)."""
     place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -14,7 +14,7 @@ from matchlight.data.formats.annotations import Annotations, split_name
 from matchlight.data.formats.array_values import text_lines
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.picture_files import with_pictures_beside
-from matchlight.data.formats.safety import inside
+from matchlight.data.formats.safety import inside, stays_inside
 from matchlight.pairs import Pairs
 
 LINE = re.compile(r"([^\t]+)#(\d+)\t(.*)")
@@ -50,8 +50,8 @@ class TokenFile(Format):
 
 def found(folder: Path) -> list[Path]:
     """The token files of a folder; one of word stems counts only where there is no other."""
-    names = sorted(one.name for kind in ("*.token", "*.txt") for one in folder.glob(kind))
-    files = [file for file in (inside(folder, name) for name in names) if is_token_file(file)]
+    named = sorted(one for kind in ("*.token", "*.txt") for one in folder.glob(kind))
+    files = [file for file in named if stays_inside(folder, file) and is_token_file(file)]
     return [file for file in files if "lemma" not in file.name] or files
 
 

@@ -21,7 +21,7 @@ from matchlight.data.formats.csv_tables import IMAGE, ONE, SEPARATORS, encoding_
 from matchlight.data.formats.folder_walk import is_hidden, walk
 from matchlight.data.formats.parquet import bounded
 from matchlight.data.formats.picture_files import with_pictures_beside
-from matchlight.data.formats.safety import inside
+from matchlight.data.formats.safety import stays_inside
 from matchlight.pairs import Pairs
 
 URL = ("url", "image_url", "image url", "img_url", "imageurl", "link")
@@ -119,10 +119,9 @@ def _last(url: str) -> str:
 
 def found(folder: Path) -> list[Table]:
     """The tables of addresses directly in a folder."""
-    files = sorted(one.name for one in folder.iterdir() if one.suffix.lower() in KINDS and not is_hidden(one.name))
-    beside = {one.name for one in folder.iterdir()}
-    own = [name for name in files if not _is_a_list(name, beside)]
-    tables = (table_of(inside(folder, name)) for name in own)
+    beside = {one.name for one in folder.iterdir() if not is_hidden(one.name)}
+    files = (folder / name for name in sorted(beside) if not _is_a_list(name, beside))
+    tables = (table_of(file) for file in files if file.suffix.lower() in KINDS and stays_inside(folder, file))
     return [table for table in tables if table is not None]
 
 
