@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -129,21 +130,19 @@ def test_features_that_do_not_fit_the_disk_are_an_error_and_not_a_signal() -> No
 
 # ---- what dead processes leave behind --------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from matchlight import files
-folder = Path(sys.argv[1])
-with files.replaced(folder / "recipe.json"), files.new_file(folder / "CURRENT"), files.new_folder(folder / "copy"):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+
+def write_and_be_killed(folder: Path) -> None:
+    with files.replaced(folder / "recipe.json"), files.new_file(folder / "CURRENT"), files.new_folder(folder / "copy"):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_while_writing(folder: Path) -> list[str]:
     """The drafts that a process leaves in a folder when it is killed."""
     folder.mkdir(exist_ok=True)
-    other = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
-    assert other.returncode == -signal.SIGKILL
+    other = multiprocessing.get_context("fork").Process(target=write_and_be_killed, args=(folder,))
+    other.start()
+    other.join()
+    assert other.exitcode == -signal.SIGKILL
     return sorted(path.name for path in folder.iterdir())
 
 

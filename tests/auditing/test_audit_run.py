@@ -323,7 +323,7 @@ def test_pictures_that_were_mended_since_are_not_judged_by_what_was_found_before
     first = sorted((data / "images").iterdir())[0]
     whole = first.read_bytes()
     first.write_bytes(whole[:40])
-    asked = {"quick": False, "folds": 3, "captions": "words", "split": "all"}
+    asked = {"quick": False, "folds": 3, "captions": "words", "pictures": "own", "split": "all"}
     before = ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked)
     assert before.summary["reasons"]["unreadable"] == 5
     assert ml.audit(None, ml.Pairs.read(data), tmp_path / "audit", **asked).summary["reasons"]["unreadable"] == 5
