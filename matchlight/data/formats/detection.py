@@ -17,9 +17,8 @@ from matchlight.data.formats.safety import inside
 from matchlight.files import regular
 
 LOOKED_AT = 10_000  # files of a folder that is no data set
-LAYOUTS = {  # in words, and the files each is made of
-    "{split}_ims.npy with {split}_caps.txt": {".npy"},
-    "COCO's captions_*.json with its pictures": {".json"},
+LAYOUTS = {  # the simplest first: in words, and the files each is made of
+    "a folder of pictures": set(SUFFIXES),
     'captions.jsonl with lines like {"image": "a.jpg", "captions": ["a dog on a beach"]}': {
         ".jsonl",
         ".ndjson",
@@ -27,10 +26,11 @@ LAYOUTS = {  # in words, and the files each is made of
         ".xml",
     },
     "a table with the columns image and caption": {".csv", ".tsv", ".xlsx", ".xls", ".parquet", ".txt", ".db"},
-    "label sets in .mat, .h5 or .npz": {".mat", ".h5", ".hdf5", ".npz"},
-    "WebDataset shards, or a zip of pictures": {".tar", ".gz", ".tgz", ".zip", ".7z", ".rar", ".bz2"},
-    "a folder of pictures": set(SUFFIXES),
     "a.jpg with a.txt beside it": {".caption"},
+    "COCO's captions_*.json with its pictures": {".json"},
+    "WebDataset shards, or a zip of pictures": {".tar", ".gz", ".tgz", ".zip", ".7z", ".rar", ".bz2"},
+    "{split}_ims.npy with {split}_caps.txt": {".npy"},
+    "label sets in .mat, .h5 or .npz": {".mat", ".h5", ".hdf5", ".npz"},
 }
 RIVALS = ("jsonl", "coco", "karpathy", "token", "csv", "parquet", "webdataset", "arrow", "texts")  # bring captions each
 ALONE = "pictures"  # the format of pictures without captions
