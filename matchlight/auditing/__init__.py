@@ -1,6 +1,6 @@
 """Audit: which pairs of a data set are wrong, why, and what would fit better.
 
-    result = audit(None, Pairs.read("my_photos"), "audits/one")    # trains its own quick models
+    result = audit(None, Pairs.read("my_photos"), "audits/one")    # fits fixed vectors, trains nothing
     result.suspects[0]                                             # the worst pair: row, picture, caption, score, ...
 
 Files in reading order:

@@ -58,7 +58,7 @@ def _audit(folder: Path, run: Run, data: Path) -> None:
     say("looking for the wrong pairs, without knowing which they are")
     # The run itself is asked: training cross-validated models as well would be surer, and take minutes more.
     truth = Truth.load(data / "truth.json")
-    audit(run, Pairs.read(data), folder, truth=truth, source=data, quick=False, captions="words", pictures="own")
+    audit(run, Pairs.read(data), folder, truth=truth, source=data, captions="words", pictures="own")
 
 
 def _index(folder: Path, run: Run, data: Path) -> None:

@@ -3,7 +3,8 @@
 Our own. Pictures and captions are small sets of vectors (`dive.py`), captions are read by a sentence encoder that knows
 English already (`sentences=none` learns words from the data instead), and pairs are trusted as far as a first round
 finds them clean (`ncr_plus.py`), by two networks whose scores are averaged. `preset=tuned` trains the picture network
-along with the rest; frozen, its grids are read once and kept.
+along with the rest; frozen, its grids are read once and kept. `preset=tuned_vit --from` a frozen run trains a vision
+transformer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name no
 SETS |= {"sentences": "minilm", "sentences_rate": 0.3, "drop_words": 0.1, "validate_every": 2}
 JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
+# a vision transformer, begun --from a frozen run: heads that know what to ask for, trust in the pairs that is known
+TUNED_VIT: dict[str, Value] = {"finetune": True, "freeze_epochs": 0, "backbone_rate": 2.5, "layer_decay": 0.8}
+TUNED_VIT |= {"rate": 3e-4, "crop": 0.5, "relabel": False, "epochs": 7}
 SMALL: dict[str, Value] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
 SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
 
@@ -46,6 +50,6 @@ METHODS = [
         paper="ours: DivE's sets, NCR+'s trust, a pretrained reader of captions",
         needs=("pairs", "regions"),
         small=SMALL,
-        presets={"tuned": TUNED},
+        presets={"tuned": TUNED, "tuned_vit": TUNED_VIT},
     )
 ]

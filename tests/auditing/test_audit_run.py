@@ -24,7 +24,7 @@ from matchlight.data.noise import Truth, mismatch
 from matchlight.inputs.prepare import View
 
 TINY = {"epochs": 8, "dim": 24, "hidden": 12, "word_dim": 12, "batch": 48, "rate": 5e-3}
-OPTIONS = {"folds": 3, "overrides": TINY, "captions": "words"}
+OPTIONS = {"quick": True, "folds": 3, "overrides": TINY, "captions": "words"}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,10 @@ def test_on_unbroken_pairs_manufactured_ones_lose_more_and_next_to_nothing_is_fl
 def test_where_every_caption_is_shuffled_most_pairs_are_thought_wrong(clean, tmp_path):
     shuffled, _ = mismatch(clean, ratio=1.0, seed=0)
     found = gather(
-        None, shuffled, tmp_path / "audit", Options(folds=2, overrides={**TINY, "epochs": 3}, captions="words")
+        None,
+        shuffled,
+        tmp_path / "audit",
+        Options(quick=True, folds=2, overrides={**TINY, "epochs": 3}, captions="words"),
     )
     assert combine(found).noise > 0.8
 
