@@ -2,6 +2,7 @@
 
     python benchmarks/audit.py DATA -o OUT [--noise 0,0.2,0.4,0.6] [--per caption] [--one-caption]
                                      [--quick off] [--models N] [--pictures lite0@224+lite1@240+lite2@260]
+                                     [--captions minilm] [--vectors FILE.npz]
 
 Prints one row a share as it goes: AUROC and average precision of the scores, precision and recall of the flagged pairs,
 how many were flagged, the estimated share, seconds. OUT keeps the signals and the truth of each; what is there is not
@@ -12,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import matchlight as ml
-from matchlight.auditing.signals import FILE, Options, gather, read
+from matchlight.auditing.options import Options
+from matchlight.auditing.signals import FILE, gather, read
 from matchlight.auditing.verdict import combine
 from matchlight.data.noise import Truth, mismatch
 from matchlight.files import read_json, write_json
+from matchlight.inputs.given_vectors import GivenVectors, read_vectors
 
 HEAD = f"{'noise':>6}{'pairs':>8}{'AUROC':>8}{'AP':>8}{'precis.':>9}{'recall':>8}{'flagged':>9}{'est.':>7}{'s':>7}"
 
@@ -38,12 +42,29 @@ def first_pictures(pairs: ml.Pairs, count: int) -> ml.Pairs:
     return pairs.select(pictures, np.flatnonzero(np.isin(pairs.picture, pictures)))
 
 
-def signals(clean: ml.Pairs, folder: Path, *, ratio: float, per: str, options: Options) -> tuple[dict[str, Any], Truth]:
+def of_part(vectors: GivenVectors, part: ml.Pairs) -> GivenVectors:
+    """The vectors of a part of the data they were made of."""
+    every = np.arange(len(vectors.images)), np.arange(len(vectors.texts))
+    pictures, rows = part.notes.get("pictures", every[0]), part.notes.get("rows", every[1])
+    return GivenVectors(vectors.images[pictures], vectors.texts[rows], vectors.source)
+
+
+def moved_along(vectors: GivenVectors, clean: ml.Pairs, broken: ml.Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of broken pairs: those of a caption go where the caption went."""
+    place = {caption: row for row, caption in enumerate(clean.captions)}
+    return vectors.images, vectors.texts[[place[caption] for caption in broken.captions]]
+
+
+def signals(
+    clean: ml.Pairs, folder: Path, *, ratio: float, per: str, options: Options, vectors: GivenVectors | None
+) -> tuple[dict[str, Any], Truth]:
     """One share's signals and truth, computed or found."""
     truth_file, clock = folder / "truth.json", folder / "seconds.json"
     if (folder / FILE).exists() and clock.exists():
         return read(folder / FILE), Truth.load(truth_file)
     pairs, truth = mismatch(clean, ratio=ratio, per=per, seed=0)
+    if vectors is not None:
+        options = replace(options, vectors=moved_along(vectors, clean, pairs))
     began = time.perf_counter()
     found = gather(None, pairs, folder, options)
     truth.save(truth_file)
@@ -71,19 +92,26 @@ def main() -> None:
     parser.add_argument("--quick", choices=("on", "off"), default="on", help="off: fixed vectors alone")
     parser.add_argument("--first", type=int, help="only the first so many training pictures")
     parser.add_argument("--pictures", default="auto", help="whose vectors of the pictures are compared")
+    parser.add_argument("--captions", default="auto", help="whose vectors of the captions are compared")
+    parser.add_argument("--vectors", type=Path, help="vectors of all pictures and captions of DATA, made already")
     parser.add_argument("--set", nargs="*", default=[], metavar="name=value", help="arguments of the quick models")
     args = parser.parse_args()
     clean = ml.Pairs.read(args.data)
+    vectors = read_vectors(args.vectors, clean) if args.vectors else None
     clean = first_pictures(clean, args.first) if args.first else clean
     clean = one_caption(clean) if args.one_caption else clean
+    vectors = of_part(vectors, clean) if vectors else None
     kind = "fixed-" if args.quick == "off" else ""
     kind += ("one-" if args.one_caption else "") + (f"{args.per}-" if args.per != "caption" else "")
     kind += f"{args.pictures}-" if args.pictures != "auto" else ""  # a folder that is there is not computed again
     overrides = _numbers(args.set) or None
-    options = Options(quick=args.quick == "on", models=args.models, overrides=overrides, pictures=args.pictures)
+    kind += f"{args.captions}-" if args.captions != "auto" else ""
+    kind += f"{args.vectors.stem}-" if args.vectors else ""
+    named = {"pictures": args.pictures, "captions": args.captions}
+    options = Options(quick=args.quick == "on", models=args.models, overrides=overrides, **named)
     for ratio in map(float, args.noise.split(",")):
         folder = args.out / f"{kind}{ratio:g}"
-        found, truth = signals(clean, folder, ratio=ratio, per=args.per, options=options)
+        found, truth = signals(clean, folder, ratio=ratio, per=args.per, options=options, vectors=vectors)
         report(folder, found, truth, ratio)
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import matchlight as ml
-from matchlight.auditing.signals import FILE, Options, claim, gather, read, settings
+from matchlight.auditing.options import Options, claim, settings
+from matchlight.auditing.signals import FILE, gather, read
 from matchlight.auditing.verdict import combine
 from matchlight.data.noise import Truth, mismatch
 from matchlight.files import write_array

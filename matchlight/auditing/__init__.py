@@ -13,6 +13,9 @@ Files in reading order:
     item_vectors.py           vectors of pictures and captions without training
     cca_inputs.py             several kinds of them side by side
     canonical_correlation.py  ridge canonical correlation between the two sides
+    fixed_vectors.py          what these vectors, or those the user brought, say of each pair
+    asked_runs.py             what runs that the user named say of it
+    options.py                what may be asked for; a folder belongs to one audit
     signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
     odd_captions.py           captions that cannot be judged: the same for many pictures, another language
     mixture.py                right and wrong pairs separated by positive-unlabelled learning
@@ -40,16 +43,18 @@ import numpy as np
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
 from matchlight.auditing.odd_captions import set_aside
+from matchlight.auditing.options import OptionArguments, Options, as_seen, claim, release, settings
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import write_report
-from matchlight.auditing.signals import OptionArguments, Options, gather
+from matchlight.auditing.signals import gather
 from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
-from matchlight.auditing.verdict import Verdict, combine
+from matchlight.auditing.verdict import Verdict, combine, tells
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
 from matchlight.data.fingerprints import data_marks
 from matchlight.data.noise import Truth
+from matchlight.inputs.given_vectors import read_vectors
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
@@ -89,6 +94,8 @@ def audit(
 ) -> Audit:
     """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, captions, pictures, ...).
 
+    `vectors` are of all pictures and captions, made already: a file, a folder or arrays (`inputs/given_vectors.py`).
+    `also` are further runs to ask, trained on none of these pairs, such as joint models that were only imported.
     `source` is where `pairs` was read from (default: where it knows it was), for `matchlight data apply` to find again.
     """
     began = time.monotonic()
@@ -99,8 +106,10 @@ def audit(
         check_truth(truth, pairs)
     chosen = Options(split=split, **options)
     if pairs.text_features is not None:
-        if run is not None:
-            say("texts are vectors: labels are audited, and the run is not used")
+        if chosen.vectors is not None:
+            raise BadInput(f"{pairs.root}: its texts are vectors already, and only its labels can be audited")
+        if run is not None or chosen.also:
+            say("texts are vectors: labels are audited, and no run is used")
         return _labels_only(pairs, folder, chosen, truth, source, began)
     signals = gather(run, pairs, folder, chosen)
     aside = set_aside(pairs, signals["rows"], signals["group"])
@@ -111,6 +120,9 @@ def audit(
         add_labels(findings, pairs, signals["rows"], labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, chosen, source)
+    for number, one in enumerate(chosen.also):
+        share = tells(signals, f"also{number}_")
+        summary["notes"].append(f"{one.folder}: {share:.1%} of the pairs fit better than a manufactured mismatch")
     if labelled is not None and labelled.unsure:
         summary["notes"].append(labelled.unsure)
     elif labelled is not None:
@@ -122,8 +134,6 @@ def _labels_only(
     pairs: Pairs, folder: Path, options: Options, truth: Truth | None, source: str | Path | None, began: float
 ) -> Audit:
     """A set whose texts are vectors: only its class labels can be audited."""
-    from matchlight.auditing.signals import claim, release, settings
-
     if not has_single_labels(pairs):
         raise BadInput(f"{pairs.root}: its texts are vectors; an audit needs captions in words, or one label an item")
     there, free = folder.exists(), claim(folder, settings(None, pairs, options))
@@ -145,6 +155,8 @@ def _label_verdict(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
     from matchlight.auditing.item_vectors import pair_features
     from matchlight.auditing.label_errors import find_label_errors
 
+    if options.vectors is not None:
+        pairs = as_seen(pairs, read_vectors(options.vectors, pairs), options)
     image, text = pair_features(pairs, rows, options.device)
     return find_label_errors(pairs, rows, image, text, folds=options.folds or 5, seed=options.seed)
 

@@ -67,13 +67,12 @@ def picture_kinds(chosen: str, pairs: Pairs) -> list[str]:
     return list(dict.fromkeys(OWN if name == made else name for name in names))
 
 
-def picture_features(table: Table, pictures: np.ndarray, chosen: str, device: torch.device) -> Tensor:
-    """(p, D) the pictures' vectors of all kinds side by side; what is extracted is kept in the feature cache."""
-    kinds = picture_kinds(chosen, table.pairs)
+def picture_features(table: Table, pictures: np.ndarray, kinds: list[str], device: torch.device) -> list[Tensor]:
+    """(p, d) the pictures' vectors of each kind; what is extracted is kept in the feature cache."""
     if kinds != [OWN]:
         own = "lite0" if table.pairs.features is None else "the features that came with them"
         say(f"pictures are compared by {', '.join(own if kind == OWN else kind for kind in kinds)}")
-    return torch.cat([principal_components(_vectors(table, pictures, kind, device)) for kind in kinds], 1)
+    return [_vectors(table, pictures, kind, device) for kind in kinds]
 
 
 def _vectors(table: Table, pictures: np.ndarray, kind: str, device: torch.device) -> Tensor:

@@ -44,7 +44,7 @@ class GalleryQuery:
 
 def is_dot_product(matcher: Matcher) -> bool:
     """True for models with one vector an item, compared by a product: everything against everything is cheap."""
-    return type(getattr(matcher, "similarity", None)) is Dot
+    return isinstance(getattr(matcher, "similarity", None), Dot)
 
 
 def gallery_of(picture: np.ndarray, rows: np.ndarray, more: np.ndarray, *, size: int, seed: int) -> np.ndarray:
@@ -130,7 +130,7 @@ def _own_scores(matcher: Matcher, images: Encoded, texts: Encoded, query: Galler
 def _matrix(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
     """(I, T) scores, on the model's device where they come from a product."""
     if is_dot_product(matcher):
-        return matcher.score(images.values, texts.values).float()
+        return matcher.score(images.values, texts.values).float() / matcher.per_cosine()
     return torch.from_numpy(score_all(matcher, images.values, texts.values)) / matcher.per_cosine()
 
 

@@ -2,60 +2,61 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight import files
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.devices import pick_device
 from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import prepare, view_of
-from matchlight.inputs.weights.ordinary_names import opened_as_folder
+from matchlight.inputs.weights.ordinary_names import is_ordinary, opened_as_folder
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from matchlight.inputs.sentence_encoders import SentenceEncoder
-
 WORD_DIMS = 160  # dimensions that word counts are reduced to
 BLOCK = 256  # pictures read at once
-KINDS = ("auto", "minilm", "words", *opened_as_folder("sentence"))
+AUTO, WORDS, MINILM = "auto", "words", "minilm"
 
 
-def sentence_vectors(captions: list[str], kind: str, kept: Path, *, device: torch.device) -> Tensor | None:
-    """(n, D) unit vectors of a pretrained sentence encoder; None where captions are compared by their words alone.
+def caption_names(chosen: str) -> list[str]:
+    """The names in `--captions`: sentence encoders joined by "+"; "auto" and "words" stand alone."""
+    names = list(dict.fromkeys(name.strip() for name in chosen.split("+")))
+    if names in ([AUTO], [WORDS]):
+        return names
+    for name in names:
+        if name != MINILM and not is_ordinary(name, "sentence") and not (name.startswith("hf:") and len(name) > 3):
+            known = ", ".join((MINILM, *opened_as_folder("sentence")))
+            wanted = f"{AUTO}, {WORDS}, or {known}, hf:NAME joined by '+'"
+            raise BadInput(f"captions={chosen}: {name!r} is no kind of caption vector; known: {wanted}")
+    return names
 
-    Reading many captions takes minutes on a CPU, so what was read is `kept` for an audit that goes on.
+
+def sentence_vectors(captions: list[str], chosen: str, *, device: torch.device) -> Tensor | None:
+    """(n, D) vectors of pretrained sentence encoders, side by side; None where only their words are compared.
+
+    Each encoder's vectors have length one. They are kept in the feature cache.
     """
-    if kind not in KINDS:
-        raise BadInput(f"captions={kind}: {', '.join(KINDS)}")
-    if kept.exists():
-        return torch.from_numpy(np.load(kept, allow_pickle=False))
-    encoder = None if kind == "words" else _encoder(kind)
-    if encoder is None:
-        return None
-    texts, place = np.unique(np.array(captions, dtype=object), return_inverse=True)
-    vectors = encoder.encode(texts.tolist(), device=device)[place]
-    files.write_array(kept, vectors)
-    return torch.from_numpy(vectors)
-
-
-def _encoder(kind: str) -> SentenceEncoder | None:
+    from matchlight.inputs.caption_vectors import caption_vectors
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
-    try:
-        return sentence_encoder("minilm" if kind == "auto" else kind, frozen=True)
-    except BadInput as missing:
-        if kind != "auto":
-            raise
-        say(f"captions are compared by their words ({missing})")
-        return None
+    names, parts = caption_names(chosen), []
+    for name in [MINILM] if names == [AUTO] else names:
+        try:
+            encoder = None if name == WORDS else sentence_encoder(name, frozen=True)
+        except BadInput as missing:
+            if names != [AUTO]:
+                raise
+            say(f"captions are compared by their words ({missing})")
+            encoder = None
+        if encoder is not None:
+            parts.append(torch.from_numpy(caption_vectors(captions, encoder, name=name, device=device)))
+    return torch.cat(parts, 1) if parts else None
 
 
 def tfidf_vectors(
@@ -74,7 +75,7 @@ def tfidf_vectors(
         return torch.zeros(len(captions), 1)
     dim = min(dim, min(counts.shape) - 1)
     reduced = TruncatedSVD(dim, random_state=seed).fit_transform(counts) if dim > 1 else counts.toarray()
-    return _unit(torch.from_numpy(np.asarray(reduced, dtype=np.float32)))
+    return unit(torch.from_numpy(np.asarray(reduced, dtype=np.float32)))
 
 
 def _counts(captions: list[str], rare: int, common: float) -> csr_matrix | None:
@@ -104,7 +105,7 @@ def standardised(x: Tensor) -> Tensor:
 
 def picture_vectors(table: Table, pictures: np.ndarray) -> Tensor:
     """(p, D) unit vectors: each picture's features averaged over its cells, less what all pictures share."""
-    return _unit(standardised(mean_features(table, pictures)))
+    return unit(standardised(mean_features(table, pictures)))
 
 
 def pair_features(pairs: Pairs, rows: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
@@ -117,5 +118,6 @@ def pair_features(pairs: Pairs, rows: np.ndarray, device: str) -> tuple[np.ndarr
     return picture_vectors(inputs.table, pictures).numpy()[place], texts.numpy()
 
 
-def _unit(vectors: Tensor) -> Tensor:
+def unit(vectors: Tensor) -> Tensor:
+    """(n, D) of length one."""
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-8)

@@ -206,7 +206,8 @@ def _matrix(columns: Columns) -> np.ndarray:
 
 def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     """Columns of the real pairs and of the manufactured ones, high = looks right."""
-    asked = [prefix for prefix in ("", "plain_") if f"{prefix}i2t" in signals]
+    further = sorted({name.partition("_")[0] + "_" for name in signals if name.startswith("also")})
+    asked = [prefix for prefix in ("", "plain_", "given_", *further) if f"{prefix}i2t" in signals]
     if "run_i2t" in signals and not trained_here(signals).any():
         # Only a model that saw none of these pairs. One that memorised some finds manufactured pairs far worse
         # than wrong ones it was trained on, and than wrong ones of pictures it knows.
@@ -224,6 +225,12 @@ def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
                 if f"{prefix}{kind}" in signals:
                     to[f"{prefix}{kind}"] = trusted_mean(signals, f"{prefix}{kind}{end}", trust)
     return sides
+
+
+def tells(signals: Signals, prefix: str) -> float:
+    """How often a model finds that a pair fits better than its picture with a manufactured caption, both ways."""
+    own, made = (signals[f"{prefix}i2t{end}"] + signals[f"{prefix}t2i{end}"] for end in ("", "_wrong"))
+    return float((own < made).mean())
 
 
 def _with_training(

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice, command_of
+from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
 from matchlight.cli.output import emit, table
 
 if TYPE_CHECKING:
     from matchlight.auditing import Audit
 
-KINDS = ("auto", "minilm", "words", "mpnet", "gte-small")
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
 TRUTH = ("auroc", "average_precision", "precision", "recall")
@@ -23,9 +22,26 @@ Pictures = Annotated[
     str,
     typer.Option(
         metavar="auto|own|NAME+NAME",
-        help="Which networks' vectors of the pictures are compared: own is the audit's features alone; auto adds lite1 "
-        "and lite2 where installed, each about 10 s per 1,000 pictures on two CPU cores; lite0@224+lite1@240+lite2@260 "
-        "sees more and takes about 60 s.",
+        help="Which networks' vectors of the pictures are compared: dinov2-small, hf:FOLDER, timm:NAME, lite0@224, "
+        "joined by +; own is the audit's features alone (what the data or --vectors bring, else lite0); auto adds "
+        "lite1 and lite2 where installed, each about 10 s per 1,000 pictures on two CPU cores.",
+    ),
+]
+Captions = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|words|NAME+NAME",
+        help="Which sentence encoders' vectors of the captions are compared beside their words: minilm, gte-small, "
+        "mpnet, hf:FOLDER, joined by +; auto is minilm where installed.",
+    ),
+]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="RUN",
+        help="A further run to ask, such as a joint model that `matchlight import` made; it must not have been trained "
+        "on these pairs. May be repeated.",
     ),
 ]
 
@@ -34,8 +50,8 @@ Pictures = Annotated[
 class AuditOptions:
     """The options of `matchlight audit`."""
 
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")]
+    data: DataOrNone = None
     run: Annotated[Path | None, typer.Argument(help="A run folder whose model and history are asked as well.")] = None
     split: Annotated[str, typer.Option(help="The split to audit; all = everything.")] = "train"
     truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`, to measure the audit.")] = None
@@ -52,11 +68,10 @@ class AuditOptions:
             help="Parts that are judged by models blind to them: 5, or 10 with 400 pictures and --quick off.",
         ),
     ] = None
-    captions: Annotated[
-        str,
-        choice("--captions", KINDS, "How captions are compared: by meaning or by words."),
-    ] = "auto"
+    captions: Captions = "auto"
     pictures: Pictures = "auto"
+    vectors: Vectors = None
+    also: Also = None
     siblings: Annotated[
         bool, typer.Option("--siblings/--no-siblings", help="Compare the captions of one picture with each other.")
     ] = True
@@ -75,19 +90,18 @@ def audit(asked: AuditOptions) -> None:
     """
     from matchlight.auditing import audit as look
     from matchlight.data.noise import Truth
-    from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
 
     known = Truth.load(asked.truth) if asked.truth else None
     loaded = Run.load(asked.run, device=asked.device) if asked.run else None
     audited = look(
         loaded,
-        Pairs.read(asked.data),
+        data_set(asked.data, asked.vectors),
         asked.out,
         split=asked.split,
         truth=known,
         siblings=asked.siblings,
-        source=asked.data,
+        source=asked.data or asked.vectors,
         quick=asked.quick == "on",
         models=asked.models,
         folds=asked.folds,
@@ -95,6 +109,8 @@ def audit(asked: AuditOptions) -> None:
         device=asked.device,
         captions=asked.captions,
         pictures=asked.pictures,
+        vectors=asked.vectors,
+        also=[Run.load(path, device=asked.device) for path in asked.also or []],
     )
     emit(audited.summary) if asked.json else _print(audited)
 

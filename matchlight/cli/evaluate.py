@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Json, choice, command_of
+from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
 from matchlight.cli.output import emit
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matchlight.pairs import Pairs
 
 PROTOCOLS = ("auto", "recall", "five-fold", "eccv", "cxc", "pmrp", "cross-rank", "labels", "all")
-Data = Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
@@ -25,8 +24,8 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 class EvaluateOptions:
     """The options of `matchlight evaluate`."""
 
-    data: Data
     run: Annotated[list[Path] | None, typer.Argument(help="A run folder; several are ranked as an ensemble.")] = None
+    data: DataOrNone = None
     split: Annotated[str, typer.Option(help="Which split to measure.")] = "test"
     protocol: Annotated[str, choice("--protocol", PROTOCOLS, "What to measure; all: whatever the data allows.")] = (
         "auto"
@@ -47,6 +46,7 @@ class EvaluateOptions:
     from_scores: Annotated[
         list[Path] | None, typer.Option(help="Measure another tool's FILE.npy instead of a run; several: their mean.")
     ] = None
+    vectors: Vectors = None
     device: Device = "auto"
     precision: Annotated[
         str,
@@ -57,28 +57,31 @@ class EvaluateOptions:
 
 @command_of(EvaluateOptions)
 def evaluate(asked: EvaluateOptions) -> None:
-    """Measure a run, or a score matrix of any tool, on a split.
+    """Measure a run, or vectors or a score matrix of any tool, on a split.
 
     Example: matchlight evaluate runs/first --data scenes --split test --ci
     """
     from matchlight.core import BadInput
 
-    if bool(asked.run) == bool(asked.from_scores):
-        raise BadInput("evaluate takes either a run folder or --from-scores FILE.npy")
+    if sum(map(bool, (asked.run, asked.from_scores, asked.vectors))) != 1:
+        raise BadInput("evaluate takes a run folder, --from-scores FILE.npy or --vectors FILE.npz, one of the three")
     if asked.from_scores and asked.scores is not None:
         raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
     if asked.against is not None and asked.protocol == "all":
         raise BadInput("--against compares by one protocol; name it instead of all")
     from matchlight.measuring.referee import report_of
 
-    pairs = _data(asked.data, asked.scores)
+    pairs = _data(asked.data, asked.vectors, asked.scores)
 
     def read(paths: list[Path]) -> Scored:
         return _scored(
             paths, pairs, asked.split, protocol=asked.protocol, device=asked.device, precision=asked.precision
         )
 
-    mine = read(list(asked.run or asked.from_scores or []))
+    if asked.vectors is not None:
+        mine = _of_vectors(asked.vectors, pairs, asked.split, device=asked.device)
+    else:
+        mine = read(list(asked.run or asked.from_scores or []))
     if asked.scores is not None:
         from matchlight.files import write_array
 
@@ -96,11 +99,9 @@ def evaluate(asked: EvaluateOptions) -> None:
     emit(report) if asked.json else print_report(report)
 
 
-def _data(data: Path, scores: Path | None) -> Pairs:
+def _data(data: Path | None, vectors: Path | None, scores: Path | None) -> Pairs:
     """The data set; a file that scores must not be written to is refused before anything slow."""
-    from matchlight.pairs import Pairs
-
-    pairs = Pairs.read(data)
+    pairs = data_set(data, vectors)
     if scores is not None:
         from matchlight.runs.evaluation import check_scores_file
 
@@ -119,6 +120,14 @@ def _scored(paths: list[Path], pairs: Pairs, split: str, *, protocol: str, devic
     runs = [Run.load(path, device=device) for path in paths]
     how = Scoring(precision=precision, quiet=False)
     return scored(runs[0], pairs, split, protocol=protocol, others=runs[1:], scoring=how)
+
+
+def _of_vectors(vectors: Path, pairs: Pairs, split: str, *, device: str) -> Scored:
+    """Scores of vectors that were made already: their cosines."""
+    from matchlight.runs.evaluation import scored
+    from matchlight.runs.folder import Run
+
+    return scored(*Run.of_vectors(vectors, pairs, device=device), split)
 
 
 def print_report(report: Mapping[str, object]) -> None:

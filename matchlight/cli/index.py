@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import Address, Json, choice, command_of
+from matchlight.cli.options import Address, DataOrNone, Json, Vectors, choice, command_of, data_set
 from matchlight.cli.output import emit, megabytes, table
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 class IndexOptions:
     """The options of `matchlight index`."""
 
-    run: Annotated[Path, typer.Argument(help="A run folder.")]
-    data: Annotated[Path, typer.Option("--data", help="Any data set that `matchlight data info` understands.")]
     out: Annotated[Path, typer.Option("-o", "--out", help="The index folder to make or to replace.")]
+    run: Annotated[Path | None, typer.Argument(help="A run folder.")] = None
+    data: DataOrNone = None
+    vectors: Vectors = None
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="RUN", help="The run that made --vectors: it reads questions.")
+    ] = None
     engine: Annotated[str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.", group="engines")] = (
         "faiss"
     )
@@ -46,12 +50,12 @@ def index(asked: IndexOptions) -> None:
     """
     from matchlight.devices import rank
     from matchlight.indexing import Index
-    from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
 
+    named = _answering(asked)
     made = Index.build(
-        Run.load(asked.run, device=asked.device),
-        Pairs.read(asked.data),
+        None if named is None else Run.load(named, device=asked.device),
+        data_set(asked.data, asked.vectors),
         asked.out,
         engine=asked.engine,
         address=asked.address,
@@ -59,10 +63,22 @@ def index(asked: IndexOptions) -> None:
         target=asked.target,
         candidates=asked.candidates,
         seed=asked.seed,
+        vectors=asked.vectors,
     )
     with made:
         if rank() == 0:
             _built(asked.out, made.describe(), json=asked.json)
+
+
+def _answering(asked: IndexOptions) -> Path | None:
+    """The run that answers questions: the one that encodes the data, or the one that made given vectors."""
+    from matchlight.core import BadInput
+
+    if (asked.run is None) == (asked.vectors is None):
+        raise BadInput("index takes a run folder, or --vectors that were made already (and the --model that made them)")
+    if asked.model is not None and asked.vectors is None:
+        raise BadInput("--model is the run that made --vectors; without them the run folder is all that is needed")
+    return asked.run or asked.model
 
 
 def _built(out: Path, about: Description, *, json: bool) -> None:

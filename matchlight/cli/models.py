@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.evaluate import Data, Device, print_report
+from matchlight.cli.evaluate import Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
-from matchlight.cli.options import Json, command_of
+from matchlight.cli.options import Data, Json, command_of
 from matchlight.cli.output import emit, table
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
-from typing import Annotated, TypeVar, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -13,8 +14,23 @@ from typer.models import OptionInfo
 from matchlight import plugins
 from matchlight.cli.errors import nearest
 
+if TYPE_CHECKING:
+    from matchlight.pairs import Pairs
+
 Given = TypeVar("Given")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+
+UNDERSTOOD = "Any data set that `matchlight data info` understands."
+Data = Annotated[Path, typer.Option("--data", help=UNDERSTOOD)]
+DataOrNone = Annotated[Path | None, typer.Option("--data", help=UNDERSTOOD)]
+Vectors = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.npz|FOLDER",
+        help="Vectors of all pictures and captions that were made already: arrays images and texts in the order of the "
+        "data, or clip-retrieval's folder (img_emb/, text_emb/, metadata/), which needs no --data.",
+    ),
+]
 
 Address = Annotated[
     str | None,
@@ -25,6 +41,19 @@ Address = Annotated[
         help="The Milvus server of an index that was built with one.",
     ),
 ]
+
+
+def data_set(data: Path | None, vectors: Path | None) -> Pairs:
+    """The data set that was named, or the one that vectors bring with them."""
+    from matchlight.core import BadInput
+    from matchlight.inputs.given_vectors import data_of_vectors
+    from matchlight.pairs import Pairs
+
+    if data is not None:
+        return Pairs.read(data)
+    if vectors is None:
+        raise BadInput("--data is missing: which data set? `matchlight data info PATH` says what a path holds")
+    return data_of_vectors(vectors)
 
 
 def choice(flag: str, names: Sequence[str], help: str, *, group: str | None = None) -> OptionInfo:

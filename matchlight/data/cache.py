@@ -154,6 +154,8 @@ def described(meta: Mapping[str, object]) -> str:
     size, shape = meta.get("size"), meta.get("shape")
     height, width = size if isinstance(size, list | tuple) else ("?", "?")
     count = shape[0] if isinstance(shape, list | tuple) else "?"
+    if "captions" in meta:
+        return f"vectors of {meta.get('backbone')} of {count} captions"
     words = [meta.get("what", "?"), meta.get("backbone"), meta.get("kind"), f"{height}x{width}"]
     return " ".join(str(word) for word in words if word) + f" of {count} pictures"
 

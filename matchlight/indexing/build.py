@@ -27,13 +27,15 @@ from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.engines import Place, engine_class
 from matchlight.indexing.index_json import EngineInfo, IndexInfo, Next
-from matchlight.indexing.query_encoder import usual_padding
+from matchlight.indexing.query_encoder import QueryEncoder, usual_padding
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets
 from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best, unmeasured
+from matchlight.inputs.given_vectors import Given
 from matchlight.inputs.joint_models import OWN
 from matchlight.pairs import Pairs
+from matchlight.parts.similarities import Dot
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
 from matchlight.training.mining import digest
@@ -41,6 +43,7 @@ from matchlight.training.mining import digest
 SETS, MODEL, ITEMS, ENGINE, MAPS = "sets", "model", "items", "engine", "coarse.safetensors"
 SHARE = 0.05  # of the items may be candidates before vectors are distilled
 WORTH = 400  # items below which scoring everything is as quick as anything
+COMPARED, SAME = 5, 0.95  # captions that a model reads itself, and the cosine its vectors must have with those given
 COARSE = ("auto", "plain", "distilled")
 
 
@@ -56,6 +59,7 @@ class Settings(TypedDict, total=False):
     map: bool
     seed: int
     coarse: str
+    vectors: Given | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Options:
     map: bool = True
     seed: int = 0
     coarse: str = "auto"  # vectors that propose candidates: the model's own (plain), distilled, or the better
+    vectors: Given | None = None  # of all pictures and captions, made already by the run, or by nobody that is known
 
     def check(self) -> None:
         """One clear line for what cannot be."""
@@ -86,20 +91,23 @@ class Options:
         engine.check()  # said before anything slow is done
 
 
-def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> Path:
+def build(run: Run | None, pairs: Pairs, out: str | Path | None, options: Options) -> Path:
     """Build an index folder; the first process does what shards do not need all for."""
     options.check()
-    run.matcher.to(start_processes(run.device))  # under torchrun each process has a device of its own
+    run, reader, data = _readers(run, pairs, options)
+    device = start_processes(run.device)  # under torchrun each process has a device of its own
+    for one in (run, reader):
+        one.matcher.to(device)
     root = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
     first = devices.rank() == 0
     if first:
         versions.check_free(root)
     with versions.locked(root) if first else nullcontext():
-        source = Source.of(run.inputs(pairs).table, options.split)
+        source = Source.of(reader.inputs(data).table, options.split)
         plan = _plan(run, source, options)
         folder = Path(devices.broadcast(str(versions.draft(root, plan)) if first else ""))
         zero = {IMAGE: 0, TEXT: 0}
-        shards = write_sides(folder / SETS, run.matcher, source, zero, small=options.thumbnails)
+        shards = write_sides(folder / SETS, reader.matcher, source, zero, small=options.thumbnails)
         if first:
             catalogue = catalogue_of(folder / SETS, source, shards, first=(0, 0))
             _copy_model(run, folder / MODEL)
@@ -107,6 +115,40 @@ def build(run: Run, pairs: Pairs, out: str | Path | None, options: Options) -> P
             complete(folder, root, run, catalogue, shards, options, padding=padding_of(run, source))
         devices.barrier()
     return root
+
+
+def _readers(run: Run | None, pairs: Pairs, options: Options) -> tuple[Run, Run, Pairs]:
+    """The run that answers questions, the one that reads the data, and the data: given vectors are read as they are."""
+    if options.vectors is None:
+        if run is None:
+            raise BadInput("an index is built with a run, or of vectors that were made already")
+        return run, run, pairs
+    reader, data = Run.of_vectors(options.vectors, pairs, device="cpu" if run is None else run.device.type)
+    if run is None:
+        say("vectors without a model: the index shows what resembles what; questions need --model RUN")
+        return reader, reader, data
+    _check_made_by(run, data)
+    return run, reader, data
+
+
+def _check_made_by(run: Run, data: Pairs) -> None:
+    """Refuse a model that did not make the vectors of the captions: its questions would be answered at random."""
+    assert data.text_features is not None
+    if not isinstance(getattr(run.matcher, "similarity", None), Dot):
+        raise BadInput(f"--model {run.folder}: it makes no single vectors; a joint model (`matchlight import`) does")
+    said = [row for row in range(len(data)) if data.captions[row].strip()][:COMPARED]
+    if not said:
+        raise BadInput(f"{data.root}: no caption has words, so that --model {run.folder} cannot be checked")
+    encoder = QueryEncoder(run)
+    made = np.stack([encoder.words(data.captions[row])[0].members[0].single[0].cpu().numpy() for row in said])
+    given = data.text_features[said].astype(np.float32)
+    if made.shape[1] != given.shape[1]:
+        widths = f"it makes vectors of {made.shape[1]} numbers, and those given have {given.shape[1]}"
+        raise BadInput(f"--model {run.folder}: {widths}; the run that made them is needed")
+    cosine = (made * given).sum(1) / np.maximum(np.linalg.norm(made, axis=1) * np.linalg.norm(given, axis=1), 1e-12)
+    if np.median(cosine) < SAME:
+        agree = f"its vectors of captions have a cosine of {np.median(cosine):.2f} with those given"
+        raise BadInput(f"--model {run.folder}: {agree}; the run that made them is needed")
 
 
 def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:

@@ -72,14 +72,16 @@ class Index(OpenIndex):
     """An index in use; `Index.build` makes one, `Index.load` opens one."""
 
     @staticmethod
-    def build(run: Run, pairs: Pairs, out: str | Path | None = None, **settings: Unpack[Settings]) -> Index:
+    def build(run: Run | None, pairs: Pairs, out: str | Path | None = None, **settings: Unpack[Settings]) -> Index:
         """Index a data set with a trained run; `out` may hold an index, which serves until the new one is whole.
 
-        The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse.
+        The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse,
+        vectors. With vectors that the run made already nothing is encoded; with no run they cannot be asked in words.
         """
         options = Options(**settings)
         root = build(run, pairs, out, options)
-        index = Index(root, device=run.device.type, address=options.address)
+        device = "cpu" if run is None else run.device.type
+        index = Index(root, device=device, address=options.address)
         index.open_version(*versions.current(root, verify=False), engines=rank() == 0)
         return index
 

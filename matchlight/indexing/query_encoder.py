@@ -20,6 +20,7 @@ from matchlight.inputs.backbones.vision_transformer import EVERY_CELL
 from matchlight.inputs.features import backbone, encode
 from matchlight.inputs.prepare import View
 from matchlight.inputs.text import UNK, pad, tokenize
+from matchlight.runs.as_given import VECTORS
 from matchlight.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from matchlight.inputs.sentence_encoders import SentenceEncoder
 
 LONGEST = 10_000  # characters of a question
+_NO_MODEL = (
+    "this index holds given vectors and no model that makes such vectors of a question; "
+    "`matchlight index --vectors ... --model RUN` builds one with the run that does"
+)
 Picture = str | Path | bytes | Image.Image
 
 
@@ -63,6 +68,8 @@ class QueryEncoder:
         if self._view.sentences or self._view.joint:
             ids = list(self._sentences.token_ids([words])[0])
             return ids, self._pieces(ids), []
+        if self.run.method == VECTORS:
+            raise BadInput(_NO_MODEL)
         if self.run.vocabulary is None:
             raise BadInput("this model reads text vectors, not words; it can be queried with items of the index only")
         known = tokenize(words)
@@ -106,6 +113,8 @@ class QueryEncoder:
 
     def image_items(self, pictures: list[Image.Image]) -> Items:
         """Pictures as features or pixels, made as at training time."""
+        if self.run.method == VECTORS:
+            raise BadInput(_NO_MODEL)
         if not self.sees:
             raise BadInput("this model reads ready-made features; a picture cannot be turned into them here")
         made = self._view.preprocessing

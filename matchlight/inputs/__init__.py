@@ -8,6 +8,8 @@ In reading order:
     joint_models/         CLIP, SigLIP and SigLIP2: two towers, their tokenizers and preprocessing
     backbones/            picture networks: pixels -> a grid of vectors
     features/             what a backbone makes of every picture, computed once and stored
+    caption_vectors.py    what a sentence encoder makes of every caption, likewise
+    given_vectors.py      vectors of pictures and captions that somebody made already
     prepare.py            pairs -> features or pixels, a vocabulary, word ids and the sizes a recipe needs
     batches.py            rows of the table -> Batch
     augmentation.py       crops, flips, dropped words and regions; training only

@@ -85,15 +85,19 @@ class SentenceEncoder(nn.Module):
         return F.normalize((self(ids, mask) * real).sum(1) / real.sum(1).clamp(min=1), dim=-1)
 
     @torch.no_grad()
+    def encode_batch(self, texts: Sequence[str]) -> np.ndarray:
+        """(N, D) unit vectors of a few texts, float32, read together on the device of the weights."""
+        with self._evaluating():
+            return self.vectors(*self.tokenize(texts)).float().cpu().numpy()
+
     def encode(self, texts: Sequence[str], batch: int = 64, device: str | torch.device = "cpu") -> np.ndarray:
         """(N, D) unit vectors, float32. The encoder is moved to `device` and stays there."""
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         self.to(device)
         order = np.argsort([-len(text) for text in texts], kind="stable")  # like lengths together: little padding
-        with self._evaluating():
-            for start in track(range(0, len(texts), batch), "encoding sentences"):
-                places = order[start : start + batch]
-                out[places] = self.vectors(*self.tokenize([texts[i] for i in places])).float().cpu().numpy()
+        for start in track(range(0, len(texts), batch), "encoding sentences"):
+            places = order[start : start + batch]
+            out[places] = self.encode_batch([texts[i] for i in places])
         return out
 
     def freeze(self) -> SentenceEncoder:

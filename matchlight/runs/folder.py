@@ -15,6 +15,7 @@ from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Ensemble, Matcher, Sizes
 from matchlight.data.fingerprints import CONTENT, data_marks, differing
 from matchlight.devices import pick_device
+from matchlight.inputs.given_vectors import Given, read_vectors
 from matchlight.inputs.joint_models import OWN, at_home
 from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
@@ -22,6 +23,7 @@ from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
 from matchlight.parts.encoders import behind_backbone
+from matchlight.runs.as_given import VECTORS, given_matcher
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
@@ -78,6 +80,8 @@ class Run:
     @property
     def by_labels(self) -> bool:
         """Whether it was trained, and should be evaluated, by class labels."""
+        if self.method == VECTORS:
+            return False
         recipe = method_of_run(self.folder, self.info).build(Sizes(**self.info["sizes"]), **self.arguments)
         return recipe.protocol == "labels"
 
@@ -114,6 +118,17 @@ class Run:
         if reads_words and not words.exists():  # with other words the model would read nonsense
             raise BadInput(f"{words}: no such file; this run cannot read captions without its own words")
         return Run(folder, info, matcher, Vocabulary.load(words) if reads_words else None)
+
+    @staticmethod
+    def of_vectors(given: Given, pairs: Pairs, *, device: str = "auto") -> tuple[Run, Pairs]:
+        """Vectors of pictures and captions by one joint model, as a run that compares them, and the data it reads."""
+        data = read_vectors(given, pairs).in_place_of_both(pairs)
+        assert data.text_features is not None
+        dim = data.text_features.shape[1]
+        sizes = Sizes(pairs=0, pictures=0, image="vector", image_dim=dim, text_dim=dim)
+        info: Info = {"name": VECTORS, "preset": "imported", "arguments": {}, "sizes": dataclasses.asdict(sizes)}
+        info |= {"view": {"kind": "given"}, "seed": 0, "data": {"root": pairs.root.name}, "version": VERSION}
+        return Run(Path(VECTORS), info, given_matcher().to(pick_device(device)).eval(), None), data
 
     def inputs(self, pairs: Pairs) -> Inputs:
         """New data, read the way this model was trained to read it."""
@@ -167,6 +182,8 @@ def own_arguments(folder: Path, arguments: dict[str, Value]) -> dict[str, Value]
 
 
 def _untrained(folder: Path, info: Info) -> Matcher:
+    if info["name"] == VECTORS:
+        return given_matcher()
     chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
     if "members" in info:  # an imported ensemble: each file with its own arguments
         return Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])

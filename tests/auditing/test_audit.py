@@ -20,8 +20,9 @@ from matchlight.auditing import mixture, neighbours
 from matchlight.auditing.better_partners import better_partners
 from matchlight.auditing.folds import divide, near_duplicate_groups
 from matchlight.auditing.gallery import _measures, gallery_of
+from matchlight.auditing.options import Options
 from matchlight.auditing.run_signals import early_loss, loss_evidence, run_losses, trained_here
-from matchlight.auditing.signals import Options, fold_count
+from matchlight.auditing.signals import fold_count
 from matchlight.auditing.verdict import Verdict, combine, trusted_max, trusted_mean
 from matchlight.core import IMAGE, BadInput
 from matchlight.pairs import Pairs

@@ -15,7 +15,8 @@ from tiny import tiny_pairs
 
 import matchlight as ml
 from matchlight.auditing import quick_models, signals
-from matchlight.auditing.signals import Options, gather
+from matchlight.auditing.options import Options
+from matchlight.auditing.signals import gather
 from matchlight.auditing.verdict import combine
 from matchlight.cli import main
 from matchlight.core import BadInput
@@ -341,7 +342,7 @@ def test_pictures_that_were_mended_since_are_not_judged_by_what_was_found_before
 
 
 def test_captions_compared_by_something_unknown_are_one_clear_line(clean, tmp_path):
-    with pytest.raises(BadInput, match="captions=magic: auto, minilm, words"):
+    with pytest.raises(BadInput, match="captions=magic: .magic. is no kind of caption vector; known: auto, words"):
         ml.audit(None, clean, tmp_path / "audit", quick=False, captions="magic")
 
 

@@ -106,11 +106,16 @@ class Backbone(nn.Module):
 
     def fingerprint(self) -> str:
         """A hash of the weights: features cached under another one are never mixed up with these."""
-        digest = hashlib.sha256(self.name.encode())
-        for key, value in sorted(self.state_dict().items()):
-            digest.update(key.encode())
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())  # any dtype's bytes
-        return digest.hexdigest()
+        return digest_of_weights(self, self.name)
+
+
+def digest_of_weights(network: nn.Module, name: str) -> str:
+    """A hash of a network's name and of all its weights."""
+    digest = hashlib.sha256(name.encode())
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(key.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())  # any dtype's bytes
+    return digest.hexdigest()
 
 
 def to_255(values: Iterable[float]) -> tuple[float, ...]:

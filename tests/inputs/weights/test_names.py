@@ -12,16 +12,14 @@ import pytest
 import torch
 from PIL import Image
 
-from matchlight.auditing import item_vectors
 from matchlight.auditing.cca_inputs import picture_kinds, picture_names
 from matchlight.auditing.item_vectors import sentence_vectors
-from matchlight.cli import audit as command_line
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.formats.sources import BytePictures
 from matchlight.inputs.backbones import backbone, backbone_class, is_backbone, lite_weights
-from matchlight.inputs.features import extract
+from matchlight.inputs.features import cache_listing, extract
 from matchlight.inputs.sentence_encoders import MiniLM, _wheel_folder, sentence_encoder
 from matchlight.inputs.weights import ordinary_names, weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
@@ -88,14 +86,16 @@ def test_features_do_not_depend_on_where_the_cache_is(fetched, monkeypatch, tmp_
     assert backbone("dinov2-small").fingerprint() == before
 
 
-def test_a_sentence_encoder_by_its_ordinary_name_is_the_folders(tmp_path):
+def test_a_sentence_encoder_by_its_ordinary_name_is_the_folders():
     folder = keep("gte-small", _wheel_folder())  # MiniLM in its place: what is opened is the folder
     named, minilm = sentence_encoder("gte-small", frozen=True), sentence_encoder("minilm", frozen=True)
     assert type(named).__name__ == "HuggingFace" and folder.is_dir()
     texts = ["a dog", "two cats on a mat"]
     assert torch.allclose(torch.from_numpy(named.encode(texts)), torch.from_numpy(minilm.encode(texts)), atol=1e-5)
-    kept = sentence_vectors(texts, "gte-small", tmp_path / "kept.npy", device=torch.device("cpu"))
-    assert kept is not None and torch.allclose(kept, torch.from_numpy(named.encode(texts)), atol=1e-5)
+    found = sentence_vectors([*texts, texts[0]], "gte-small+minilm", device=torch.device("cpu"))
+    assert found is not None and torch.allclose(found[:2, :384], torch.from_numpy(named.encode(texts)), atol=1e-5)
+    assert torch.equal(found[0], found[2]) and found.shape == (3, 768)
+    assert {entry["what"] for entry in cache_listing()} >= {"vectors of gte-small of 2 captions"}
 
 
 def test_fetched_files_stand_in_for_a_package_that_is_not_installed(monkeypatch):
@@ -154,10 +154,6 @@ def test_features_of_auto_say_which_network_saw_the_pictures(fetched, photos, tm
     assert main(["data", "features", str(tmp_path / "photos"), "-o", str(tmp_path / "out"), "--backbone", "auto"]) == 0
     said = capsys.readouterr()
     assert "backbone dinov2-small" in said.out and "--backbone=auto: dinov2-small" in said.err
-
-
-def test_the_command_line_offers_the_names_that_the_audit_takes():
-    assert sorted(command_line.KINDS) == sorted(item_vectors.KINDS)
 
 
 def test_the_audit_takes_the_name_and_misses_it_early(photos, tiny_dinov2):
