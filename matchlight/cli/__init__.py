@@ -30,7 +30,6 @@ from typing import Annotated
 import typer
 
 from matchlight.cli.errors import INTERRUPTED, report
-from matchlight.cli.output import help_alone
 from matchlight.console import VERSION
 
 # Torch's threads wait for each other by spinning, which on a machine with other work to do is ten times slower than
@@ -39,6 +38,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # modules of this folder with a `register(app)`
 PARTS = ("data", "weights", "models", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
+
+BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which captions of a data set are wrong
+
+three commands to begin with:
+  matchlight demo -o demo --serve                     see all of it on scenes that are drawn for you
+  matchlight data info my_photos                      what is in a folder of pictures, and what is wrong with it
+  matchlight train vse_infty --data my_photos -o run  teach a model; `matchlight index` makes it a search
+
+all commands: matchlight --help"""
 
 app = typer.Typer(
     name="matchlight",
@@ -67,7 +75,8 @@ def matchlight(
 
     Example: matchlight data scenes -o scenes
     """
-    help_alone(context)
+    if context.invoked_subcommand is None:
+        typer.echo(BEGIN)
 
 
 def _register() -> None:

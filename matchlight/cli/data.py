@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
-from matchlight.cli.output import emit, help_alone, megabytes, shown, table
+from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_next, shown, table
 
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
@@ -76,6 +76,11 @@ def info(path: Source, as_json: Json = False) -> None:
     from matchlight.cli.describe import describe
 
     describe(str(path), facts)
+    if facts["captions"]:
+        say_next(f"matchlight train vse_infty --data {as_typed(path)} -o run")
+    else:
+        why = "no captions: these pictures can be searched, and nothing can be learned from them"
+        say_next(f"matchlight index RUN --data {as_typed(path)} -o index", why=why)
 
 
 @data.command()
@@ -272,6 +277,8 @@ def cache(
     if rows:
         table("", ["what", "name", "size", "last used (UTC)"], rows)
     typer.echo(f"{megabytes(total)} in {folder}" + (f"; {megabytes(freed)} freed" if clear else ""))
+    if listing and not clear:
+        say_next("matchlight data cache --clear", why="removes it; what is needed again is computed again")
 
 
 def _extent(size: str) -> tuple[int, int]:
@@ -303,3 +310,4 @@ def _done(result: Mapping[str, object], as_json: bool) -> None:
         return
     facts = [f"{name} {shown(value)}" for name, value in result.items() if name != "out"]
     typer.echo(f"{result['out']}: {', '.join(facts)}")
+    say_next(f"matchlight data info {as_typed(str(result['out']))}")

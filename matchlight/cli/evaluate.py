@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
-from matchlight.cli.output import emit
+from matchlight.cli.output import as_typed, emit, say_next
 
 if TYPE_CHECKING:
     from matchlight.measuring.referee import Scored
@@ -96,7 +96,12 @@ def evaluate(asked: EvaluateOptions) -> None:
         ci=asked.ci,
         against=other,
     )
-    emit(report) if asked.json else print_report(report)
+    if asked.json:
+        emit(report)
+        return
+    print_report(report)
+    if asked.run and asked.data is not None:
+        say_next(f"matchlight index {as_typed(asked.run[0])} --data {as_typed(asked.data)} -o index")
 
 
 def _data(data: Path | None, vectors: Path | None, scores: Path | None) -> Pairs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Address, DataOrNone, Json, Vectors, choice, command_of, data_set
-from matchlight.cli.output import emit, megabytes, table
+from matchlight.cli.output import as_typed, emit, megabytes, say_next, table
 
 if TYPE_CHECKING:
     from matchlight.indexing.index import Description
@@ -89,6 +89,9 @@ def _built(out: Path, about: Description, *, json: bool) -> None:
         f"{out}: {about['version']}, {about['items']:,} pictures, {about['captions']:,} captions, "
         f"{megabytes(about['bytes'])}"
     )
+    say_next(
+        f'matchlight search {as_typed(out)} "a dog under a tree"', why=f"or a page: matchlight serve {as_typed(out)}"
+    )
 
 
 @dataclass(kw_only=True)
@@ -135,6 +138,7 @@ def search(asked: SearchOptions) -> None:
     lines = [[str(hit.rank), f"{hit.score:.3f}", hit.image, hit.caption, str(hit.row)] for hit in results.hits]
     how = f"{results.scored:,} of {results.total:,} scored, {results.milliseconds:.0f} ms"
     table(f"{results.query}: {how}", ["rank", "score", "image", "caption", "row"], lines)
+    say_next(f"matchlight serve {as_typed(asked.index)}", why="shows the pictures")
 
 
 def _where(given: list[str]) -> dict[str, list[str]]:

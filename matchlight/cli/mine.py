@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
-from matchlight.cli.output import emit
+from matchlight.cli.output import as_typed, emit, say_next
 
 
 @dataclass(kw_only=True)
@@ -62,6 +62,8 @@ def mine(asked: MineOptions) -> None:
         return
     lists = f"{texts} captions for each of {len(found.pictures)} pictures, {images} pictures for each caption"
     typer.echo(f"{asked.out}: {lists}, in {about['seconds']} s")
+    lists, data = as_typed(asked.out), as_typed(asked.data)
+    say_next(f"matchlight train aoq base={loaded.method} candidates={lists} --data {data} -o second")
 
 
 def register(app: typer.Typer) -> None:

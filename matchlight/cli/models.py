@@ -11,7 +11,7 @@ import typer
 from matchlight.cli.evaluate import Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
 from matchlight.cli.options import Data, Json, command_of
-from matchlight.cli.output import emit, table
+from matchlight.cli.output import as_typed, emit, say_next, table
 
 if TYPE_CHECKING:
     from matchlight.runs.folder import Run
@@ -40,6 +40,7 @@ def methods(
         emit([_described(method) for method in methods().values()])
         return
     table("", ["method", "needs", "paper"], [[m.name, ", ".join(m.needs), m.paper] for m in methods().values()])
+    say_next("matchlight methods vse_infty", why="its arguments and presets")
 
 
 def _one(chosen: Method, *, json: bool) -> None:
@@ -56,6 +57,7 @@ def _one(chosen: Method, *, json: bool) -> None:
         for name, value in whole.defaults.items()
     ]
     table(f"{chosen.name}: {chosen.paper}", ["argument", "paper", "presets"], rows)
+    say_next(f"matchlight train {as_typed(chosen.name)} --data my_photos -o run")
 
 
 def _described(method: Method) -> dict[str, object]:
@@ -116,7 +118,7 @@ def train(asked: TrainOptions) -> None:
         tensorboard=asked.tensorboard,
         **given,
     )
-    _finished(run, json=asked.json)
+    _finished(run, asked.data, json=asked.json)
 
 
 def _arguments(given: dict[str, str]) -> dict[str, str]:
@@ -131,7 +133,7 @@ def _arguments(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-def _finished(run: Run, *, json: bool) -> None:
+def _finished(run: Run, data: Path, *, json: bool) -> None:
     from matchlight.devices import rank
     from matchlight.files import read_json
 
@@ -142,6 +144,7 @@ def _finished(run: Run, *, json: bool) -> None:
         emit({"run": run.folder, **chosen})
     else:
         typer.echo(f"{run.folder}: model of epoch {chosen['epoch'] + 1} kept ({chosen['select']})")
+        say_next(f"matchlight index {as_typed(run.folder)} --data {as_typed(data)} -o index")
 
 
 def embed(
@@ -161,7 +164,11 @@ def embed(
     from matchlight.runs.folder import Run
 
     written = export(Run.load(run, device=device), Pairs.read(data), out, split=split)
-    emit(written) if json else typer.echo(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
+    if json:
+        emit(written)
+        return
+    typer.echo(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
+    say_next(f"numpy.load({str(out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
 
 
 def demo(
@@ -182,6 +189,8 @@ def demo(
     emit(report) if json else print_report(report["test"])
     if serve:
         serve_demo(report, port=port)
+    elif not json:
+        say_next(f"matchlight serve {as_typed(report['index'])}", why="the page")
 
 
 def import_(
@@ -198,9 +207,11 @@ def import_(
     Example: matchlight import hf:NAME -o runs/clip
     """
     run = _imported(checkpoints, method, vocab, out)
-    emit({"run": run.folder, **run.info}) if json else typer.echo(
-        f"{run.folder}: {run.method}, {len(checkpoints)} file(s)"
-    )
+    if json:
+        emit({"run": run.folder, **run.info})
+        return
+    typer.echo(f"{run.folder}: {run.method}, {len(checkpoints)} file(s)")
+    say_next(f"matchlight index {as_typed(run.folder)} --data my_photos -o index")
 
 
 def _imported(checkpoints: list[str], method: str | None, vocab: Path | None, out: Path) -> Run:

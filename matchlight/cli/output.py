@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
-from matchlight.console import visible
+from matchlight.console import say, visible
 
 
 def help_alone(context: typer.Context) -> None:
     """A group called without a command says what its commands are."""
     if context.invoked_subcommand is None and (text := context.get_help()):  # Rich has printed it by then
         typer.echo(text)
+
+
+def say_next(command: str, *, why: str = "") -> None:
+    """The last line of a command, on stderr: what to do next."""
+    say(f"next: {command}" + (f"  ({why})" if why else ""))
+
+
+def as_typed(path: Path | str) -> str:
+    """A path as it is typed in a shell, quoted where it has to be."""
+    return shlex.quote(str(path))
 
 
 def emit(result: object) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from matchlight.cli.options import Json, command_of
-from matchlight.cli.output import emit, table
+from matchlight.cli.output import emit, say_next, table
 
 
 @dataclass(kw_only=True)
@@ -96,6 +96,7 @@ def _list(*, json: bool) -> None:
             if one.paper == paper:
                 typer.echo(f"  {one.name:<{wide}}{one.shows}")
                 typer.echo(f"  {'':<{wide}}  needs {one.needs}")
+    say_next(f"matchlight reproduce {next(iter(EXHIBITS))} --data scenes -o figures --quick")
 
 
 def _print(result: dict[str, Any], out: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, choice
-from matchlight.cli.output import emit, help_alone, megabytes, table
+from matchlight.cli.output import emit, help_alone, megabytes, say_next, table
 
 if TYPE_CHECKING:
     from matchlight.inputs.weights.known_weights import Weights
@@ -48,6 +48,7 @@ def list_(as_json: Json = False) -> None:
     columns = ["name", "what", "size", "licence", "from", "here"]
     table("", columns, [_row(one) for one in CATALOGUE.values()])
     typer.echo(f"kept in {folder()}")
+    say_next("matchlight weights get dinov2-small")
 
 
 @weights.command()
@@ -72,6 +73,8 @@ def get(
         emit({"name": got.weights.name, "folder": got.folder, "source": got.source, "fetched": got.fresh})
         return
     typer.echo(f"{got.weights.name}: {'in' if got.fresh else 'here already, in'} {got.folder} ({got.source})")
+    if got.weights.kind == "picture":
+        say_next(f"matchlight train vse_infty --data my_photos -o run backbone={got.weights.name}")
 
 
 @weights.command()

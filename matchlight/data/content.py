@@ -20,6 +20,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from matchlight import files
+from matchlight.console import track
 from matchlight.data import cache
 from matchlight.pairs import FeatureSource, Pairs, PictureSource
 
@@ -125,7 +126,8 @@ def digests(home: str, places: Sequence[Extent]) -> list[str | None]:
     keys = [_key(place) for place in places]
     wanted = {key: place for key, place in zip(keys, places, strict=True) if key and key.mark not in memory.known}
     with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
-        found = dict(zip(wanted, pool.map(_readable, wanted.values()), strict=True))
+        read = track(pool.map(_readable, wanted.values()), "reading files", len(wanted))
+        found = dict(zip(wanted, read, strict=True))
     memory.add({key: one for key, one in found.items() if one is not None})
     every = {**memory.known, **{key.mark: one for key, one in found.items()}}
     return [

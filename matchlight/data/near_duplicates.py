@@ -35,9 +35,9 @@ def in_threads(how: Callable[[int], T], places: Iterable[int], what: str) -> Ite
     """`how` of each place, in order, by a few threads, with a progress bar."""
     places = list(places)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(places), 4096):  # a bounded queue: results are small, pictures in flight are not
-            part = places[start : start + 4096]
-            yield from track(pool.map(how, part), f"{what} {start + len(part)}/{len(places)}", total=len(part))
+        starts = range(0, len(places), 4096)  # a bounded queue: results are small, pictures in flight are not
+        found = (one for start in starts for one in pool.map(how, places[start : start + 4096]))
+        yield from track(found, what, total=len(places))
 
 
 def groups_of(pictures: PictureSource) -> np.ndarray:

@@ -128,7 +128,7 @@ def write_sides(
                 _write_thumbs(target, source, span)
             elif not is_whole(target):
                 index = source.index(kind)[span]
-                embedding = encode(matcher, source.table, kind, index)
+                embedding = encode(matcher, source.table, kind, index, quiet=False)
                 own = boxes[index].astype(np.float32) if boxes is not None and kind == IMAGE else None
                 write_shard(target, _kept(embedding, kind, own), keep_padding=matcher.depends_on_padding)
     devices.barrier()
@@ -139,7 +139,8 @@ def _write_thumbs(target: Path, source: Source, span: slice) -> None:
     pictures = source.table.pairs.pictures
     if has_records(target) or pictures is None:
         return
-    made = list(thumbnails(pictures, source.pictures[span]))
+    places = source.pictures[span]
+    made = list(track(thumbnails(pictures, places), "thumbnails", len(places)))
     files.write_array(sizes_of(target), np.array([size for _, size in made], dtype=np.int64).reshape(-1, 2))
     write_records(target, (record for record, _ in made))
 

@@ -126,7 +126,6 @@ def evaluate(
     that the data allows. `others` make an ensemble: the mean of all scores is ranked. Options are those of protocols,
     such as `ties="official"` and `fold=1000`.
     """
-    pairs.need_captions("evaluation")
     if scores is not None:
         check_scores_file(Path(scores), pairs)
     all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)
@@ -154,6 +153,7 @@ def scored(
     scoring: Scoring | None = None,
 ) -> Scored:
     """Encode and score a split, by one run or by several; labels are predicted where there is one run only."""
+    pairs.need_captions("evaluation")
     how = scoring or Scoring()
     asked = protocol in ("labels", ALL) or (protocol == "auto" and run.by_labels)
     by_labels = pairs.labels is not None and asked
