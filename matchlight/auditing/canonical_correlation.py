@@ -21,6 +21,7 @@ from matchlight.training.division import share_of_wrong, weighed
 
 WIDE = 320  # principal components of either side that are used
 KEPT = 80  # canonical directions
+MANY, WIDE_OF_MANY, KEPT_OF_MANY = 10_000, 768, 128  # pairs that are enough to fit more of both
 RIDGE = 1.0, 1.0  # of pictures and of captions, in mean variances of a direction
 POWER = 1.5  # how much more a direction counts where both sides agree on it
 PASSES = 3
@@ -34,11 +35,16 @@ class CanonicalMaps:
     maps: tuple[Tensor, Tensor]
 
     def vectors(self, side: int, x: Tensor) -> Tensor:
-        """(N, KEPT) unit vectors of pictures (side 0) or captions (side 1)."""
+        """(N, directions) unit vectors of pictures (side 0) or captions (side 1)."""
         return torch.nn.functional.normalize((x - self.centres[side]) @ self.maps[side], dim=1).float()
 
 
-def fit_canonical_correlation(images: Tensor, texts: Tensor, weight: Tensor) -> CanonicalMaps:
+def sizes_for(pairs: int) -> tuple[int, int]:
+    """How many principal components and canonical directions so many pairs can be fitted with."""
+    return (WIDE_OF_MANY, KEPT_OF_MANY) if pairs >= MANY else (WIDE, KEPT)
+
+
+def fit_canonical_correlation(images: Tensor, texts: Tensor, weight: Tensor, *, kept: int = KEPT) -> CanonicalMaps:
     """The canonical directions of paired (N, D) pictures and (N, E) captions, each pair with its weight."""
     share = (weight / weight.sum())[:, None]
     centres = (images * share).sum(0), (texts * share).sum(0)
@@ -47,7 +53,7 @@ def fit_canonical_correlation(images: Tensor, texts: Tensor, weight: Tensor) -> 
     across = torch.linalg.solve_triangular(roots[0], x.T @ (y * share), upper=False)
     across = torch.linalg.solve_triangular(roots[1], across.T, upper=False).T
     u, strength, v = torch.linalg.svd(across, full_matrices=False)
-    count = min(KEPT, len(strength))
+    count = min(kept, len(strength))
     ends = u[:, :count] * strength[:count] ** POWER, v[:count].T
     maps = [torch.linalg.solve_triangular(root.T, end, upper=True) for root, end in zip(roots, ends, strict=True)]
     return CanonicalMaps(centres, (maps[0], maps[1]))
@@ -72,7 +78,8 @@ def cross_validated_signals(
     images: Tensor, texts: Tensor, audited: AuditedRows, fold: np.ndarray, *, seed: int
 ) -> Signals:
     """Gallery scores of every row and of its manufactured pair, and better partners, by fits that did not see it."""
-    images, texts = scaled_components(images), scaled_components(texts)
+    wide, _ = sizes_for(len(fold))
+    images, texts = scaled_components(images, most=wide), scaled_components(texts, most=wide)
     weight, signals = np.ones(len(fold)), {}
     for turn in range(PASSES):
         parts = [
@@ -103,7 +110,8 @@ def _fold_signals(
     """The signals of fold k, by the fit on all other folds."""
     others, inside = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
     pairs = images[torch.from_numpy(audited.picture[others])], texts[torch.from_numpy(others)]
-    fitted = fit_canonical_correlation(*pairs, torch.from_numpy(weight[others]))
+    _, kept = sizes_for(len(fold))
+    fitted = fit_canonical_correlation(*pairs, torch.from_numpy(weight[others]), kept=kept)
     sides = fitted.vectors(0, images), fitted.vectors(1, texts)
     gallery = gallery_of(audited.picture, inside, others, size=GALLERY, seed=seed)
     captions = np.concatenate([inside, audited.wrong[inside]])

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.canonical_correlation import cross_validated_signals
+from matchlight.auditing.canonical_correlation import cross_validated_signals, sizes_for
 from matchlight.auditing.cca_inputs import OWN, caption_features, picture_features, principal_components, sized
 from matchlight.auditing.folds import Folds
 from matchlight.auditing.gallery import GALLERY, MEASURES, GalleryQuery, gallery_of, vectors_against_gallery
@@ -43,8 +43,9 @@ def fixed_vector_signals(
     texts = tfidf_vectors(captions, seed=options.seed) if sentences is None else sentences
     space = Space(unit(torch.cat(seen, 1)).to(device), unit(texts).to(device))
     near = neighbour_signals(space, audited, np.arange(len(captions)), seed=options.seed)
+    wide, _ = sizes_for(len(captions))
     sides = (
-        torch.cat([principal_components(one) for one in seen], 1),
+        torch.cat([principal_components(one, most=wide) for one in seen], 1),
         caption_features(captions, sentences, seed=options.seed),
     )
     plain = cross_validated_signals(*sides, audited, folds.fold, seed=options.seed)

@@ -13,6 +13,7 @@ from matchlight.auditing.canonical_correlation import (
     cross_validated_signals,
     fit_canonical_correlation,
     scaled_components,
+    sizes_for,
 )
 from matchlight.auditing.neighbours import AuditedRows
 
@@ -101,3 +102,11 @@ def test_each_moved_caption_is_offered_its_own_picture_first():
     home = np.array([int((texts == moved[row]).all(1).nonzero()[0, 0]) for row in order])
     assert (found["other_picture"][order, 0] == home).mean() > 0.4  # chance is 1 in 400
     assert found["other_picture_share"].shape == (len(bad), 3)
+
+
+def test_many_pairs_are_fitted_with_more_directions():
+    assert sizes_for(9_999) == (320, 80) and sizes_for(10_000) == (768, 128)
+    rng = torch.Generator().manual_seed(0)
+    images, texts = torch.randn(300, 20, generator=rng).double(), torch.randn(300, 12, generator=rng).double()
+    fitted = [fit_canonical_correlation(images, texts, torch.ones(300).double(), kept=kept) for kept in (5, 40)]
+    assert [one.vectors(0, images).shape[1] for one in fitted] == [5, 12]
