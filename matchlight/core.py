@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -178,13 +178,6 @@ def _concatenate(sets: list[Embedding]) -> Embedding:
 
 def _join(tensors: list[Tensor]) -> Tensor:
     return torch.cat(tensors if tensors[0].dim() < 2 else pad_sets(tensors))
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Items of one side -> sets of vectors."""
-
-    def __call__(self, items: Items) -> Embedding: ...
 
 
 class Similarity(nn.Module):

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.canonical_correlation import WIDE
 from matchlight.auditing.item_vectors import mean_features, standardised, tfidf_vectors
 from matchlight.console import say
 from matchlight.core import BadInput
@@ -22,6 +21,7 @@ from matchlight.inputs.batches import Table
 from matchlight.inputs.features import extract
 from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 from matchlight.pairs import Pairs
+from matchlight.parts.canonical_correlation import WIDE
 
 OWN, AUTO = "own", "auto"
 TFIDF = {"dim": 300, "rare": 3, "common": 1.0}  # how word counts are reduced; the ridge deals with common words

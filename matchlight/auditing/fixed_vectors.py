@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.canonical_correlation import cross_validated_signals, sizes_for
+from matchlight.auditing.canonical_correlation import cross_validated_signals
 from matchlight.auditing.cca_inputs import OWN, caption_features, picture_features, principal_components, sized
 from matchlight.auditing.folds import Folds
 from matchlight.auditing.gallery import GALLERY, MEASURES, GalleryQuery, gallery_of, vectors_against_gallery
@@ -16,6 +16,7 @@ from matchlight.auditing.options import Options
 from matchlight.inputs.batches import Table
 from matchlight.inputs.given_vectors import GivenVectors
 from matchlight.inputs.prepare import View, view_of
+from matchlight.parts.canonical_correlation import sizes_for
 from matchlight.pairs import Pairs
 
 

@@ -165,17 +165,32 @@ def noise(asked: NoiseOptions) -> None:
     _done({"out": asked.out, "format": to, "rows": len(pairs.rows(asked.split)), "moved": _moved(truth)}, asked.as_json)
 
 
-@data.command()
-def features(
-    path: Source,
-    out: Out,
+@dataclass(kw_only=True)
+class FeatureOptions:
+    """The options of `matchlight data features`."""
+
+    path: Source
+    out: Out
     backbone: Annotated[
         str, typer.Option(metavar="auto|lite0|lite1|lite2|dinov2-small|timm:NAME|hf:NAME", help="The picture network.")
-    ] = "lite0",
-    kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid",
-    device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto",
-    as_json: Json = False,
-) -> None:
+    ] = "lite0"
+    kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid"
+    tokens: Annotated[str, choice("--tokens", ("both", "cells", "class"), "What is read of a vision transformer.")] = (
+        "both"
+    )
+    cells: Annotated[
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Average its patches to so many cells at most.")
+    ] = None
+    device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto"
+    runtime: Annotated[
+        str, choice("--runtime", ("auto", "torch", "onnx", "onnx-int8"), "What computes it on a CPU.")
+    ] = "auto"
+    as_json: Json = False
+
+
+@data.command()
+@command_of(FeatureOptions)
+def features(asked: FeatureOptions) -> None:
     """Compute picture features once and write them with the captions as a data set of their own.
 
     Rows keep their order. `matchlight data convert --to scan` turns the result into the layout other tools read.
@@ -186,18 +201,23 @@ def features(
     from matchlight.data import formats
     from matchlight.files import new_folder
     from matchlight.inputs import features as stores
+    from matchlight.inputs.backbones.base import known_runtime
+    from matchlight.inputs.backbones.vision_transformer import TokenChoice, known_tokens
     from matchlight.inputs.weights.ordinary_names import settled
 
-    pairs = formats.read(path)
+    pairs = formats.read(asked.path)
     if pairs.features is not None:
-        raise BadInput(f"{path}: holds features already; `matchlight data convert` writes them in other formats")
-    with new_folder(out) as folder:  # refuses a folder in use before the network runs; the cache keeps what it found
-        backbone = settled(backbone, "picture", asked="--backbone")
-        store = stores.extract(pairs, backbone=backbone, kind=kind, device=device)
+        raise BadInput(f"{asked.path}: holds features already; `matchlight data convert` writes them in other formats")
+    choice_of_tokens = TokenChoice.written(known_tokens(asked.tokens), asked.cells)
+    with new_folder(asked.out) as folder:  # refuses a folder in use before the network runs
+        backbone = settled(asked.backbone, "picture", asked="--backbone")
+        network = stores.backbone(backbone, choice=choice_of_tokens)
+        network.runtime = known_runtime(asked.runtime)
+        store = stores.extract(pairs, backbone=network, kind=asked.kind, device=asked.device)
         formats.write(
             replace(pairs, features=store, pictures=None), folder, to="npz"
         )  # any number of captions, rows in order
-    _done({"out": out, "backbone": backbone, "kind": kind, "shape": store.shape}, as_json)
+    _done({"out": asked.out, "backbone": backbone, "kind": asked.kind, "shape": store.shape}, asked.as_json)
 
 
 @data.command()

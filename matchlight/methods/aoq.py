@@ -167,12 +167,15 @@ class SecondRound(Strategy):
     def _begin_again(self, run: TrainingRun) -> None:
         """New networks and optimisers: fresh, or with the first round's weights."""
         for k, (name, old) in enumerate(run.networks.items()):
-            new = Network(run.recipe, seed=run.seed + 1000 * k, device=run.device, name=name)
-            if not self.scratch:
-                new.matcher.load_state_dict(old.evaluated.state_dict())
-                new.objective.load_state_dict(old.objective.state_dict())
-                if new.average is not None:
-                    new.average.load_state_dict(old.evaluated.state_dict())
+            seed = run.seed + 1000 * k
+            if self.scratch:
+                run.networks[name] = run.fresh(name, seed=seed)
+                continue
+            new = Network(run.recipe, seed=seed, device=run.device, name=name)
+            new.matcher.load_state_dict(old.evaluated.state_dict())
+            new.objective.load_state_dict(old.objective.state_dict())
+            if new.average is not None:
+                new.average.load_state_dict(old.evaluated.state_dict())
             run.networks[name] = new
 
     def state_dict(self) -> State:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Items, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.parts.canonical_correlation import whitened
 from matchlight.parts.labelwise import Cosine, Vector, both, encoders, one_rate, paired
 from matchlight.parts.layers import BatchNorm
 from matchlight.scoring.encode import encode_both
@@ -54,25 +55,17 @@ class Correlating(nn.Module):
             return replace(out, extra={"rebuilt": (self.decode(out.single) - x).square().sum(1)})
 
 
-def whitened(x: Tensor, y: Tensor, *, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Factors Lx, Ly of the two covariances (plus ridge) and Lx^-1 Sxy Ly^-T, whose singular values correlate x and y.
-
-    By Cholesky: these differ from symmetric roots by a rotation, which singular values do not see.
-    """
+def covariances(x: Tensor, y: Tensor, *, ridge: float) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Of paired rows (P, D): each side's own with a ridge, and the one between them."""
     x, y = x - x.mean(0), y - y.mean(0)
     spread = max(1, len(x) - 1)
-
-    def root(a: Tensor) -> Tensor:
-        return torch.linalg.cholesky(a.T @ a / spread + ridge * torch.eye(a.shape[1], dtype=a.dtype, device=a.device))
-
-    left, right = root(x), root(y)
-    half = torch.linalg.solve_triangular(left, x.T @ y / spread, upper=False)
-    return left, right, torch.linalg.solve_triangular(right, half.T, upper=False).T
+    own = [a.T @ a / spread + ridge * torch.eye(a.shape[1], dtype=a.dtype, device=a.device) for a in (x, y)]
+    return (own[0], own[1]), x.T @ y / spread
 
 
 def correlation(x: Tensor, y: Tensor, *, ridge: float = 1e-3, smooth: float = 1e-3) -> Tensor:
     """The total canonical correlation of paired rows (P, D); `smooth` keeps the root from a sharp bend at 0."""
-    values = torch.linalg.svdvals(whitened(x.double(), y.double(), ridge=ridge)[2])
+    values = torch.linalg.svdvals(whitened(*covariances(x.double(), y.double(), ridge=ridge))[2])
     return (values.square() + smooth).sqrt().sum()
 
 
@@ -125,7 +118,7 @@ class Canonical(Cosine):
     def fit(self, images: Tensor, texts: Tensor, *, ridge: float = 1e-4) -> None:
         """Linear CCA of paired rows (P, D)."""
         sides = {IMAGE: images.double(), TEXT: texts.double()}
-        left, right, between = whitened(sides[IMAGE], sides[TEXT], ridge=ridge)
+        left, right, between = whitened(*covariances(sides[IMAGE], sides[TEXT], ridge=ridge))
         turned, _, other = torch.linalg.svd(between)
         for side, root, turn in ((IMAGE, left, turned), (TEXT, right, other.T)):
             getattr(self, f"mean_{side}").copy_(sides[side].mean(0))

@@ -55,7 +55,6 @@ from matchlight.training.arguments import (
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import gaussians, share_of_wrong, weighed
-from matchlight.training.network import Network
 from matchlight.training.pair_losses import fits
 from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
@@ -147,7 +146,7 @@ class MeasureThenTrust(Strategy):
     def _begin_again(self, run: TrainingRun) -> None:
         self.fresh = True
         for k, name in enumerate(self.networks if self.restart else ()):
-            run.networks[name] = Network(run.recipe, seed=run.seed + 1000 * k + 500, device=run.device, name=name)
+            run.networks[name] = run.fresh(name, seed=run.seed + 1000 * k + 500)
 
     # ---- measuring ----
 

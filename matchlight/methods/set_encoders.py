@@ -8,28 +8,21 @@ is their maximum. `pooling=gpo | top` finds the whole as VSE-infinity does inste
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchlight.core import BadInput, Embedding, Items
-from matchlight.inputs.augmentation import drop_regions, drop_words
-from matchlight.inputs.sentence_encoders import sentence_encoder
+from matchlight.core import Embedding, Items
+from matchlight.inputs.augmentation import drop_regions
 from matchlight.methods.slots import SetPrediction, place_codes
-from matchlight.parts.encoders import last_state, lengths, states_of, turn
+from matchlight.parts.encoders import ReadPieces, draw, last_state, lengths, states_of, turn
 from matchlight.parts.layers import BatchNorm, pooling_by
 
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
 
 
 TOP = {"regions": 10, "words": 3}  # how many of the largest values of a dimension `pooling=top` averages
-
-
-def draw() -> int:
-    """A seed from torch's own stream, which every training step seeds anew."""
-    return int(torch.randint(1 << 31, (1,)))
 
 
 def largest(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -124,34 +117,17 @@ class WordSets(nn.Module):
         return whole
 
 
-class PieceSets(nn.Module):
+class PieceSets(ReadPieces):
     """Word pieces as a set of unit vectors: a sentence encoder that trains along, its states projected."""
 
     def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float, pooling: str):
-        super().__init__()
-        self.reader = sentence_encoder(name)
-        self.project = nn.Linear(self.reader.dim, dim)
+        super().__init__(name, dim, drop=drop)
         self.slots = slots
         self.whole = whole_of(slots, pooling, "words")
-        self.drop = drop  # share of the words masked, replaced or left out in training
-        self._know(name, self.reader.vocabulary())
-
-    def _know(self, name: str, ids: dict[str, int]) -> None:
-        if self.drop and not {"[MASK]", "[CLS]", "[SEP]"} <= ids.keys():
-            raise BadInput(f"{name} has no [MASK], [CLS] and [SEP] pieces to drop words with; drop_words=0 would work")
-        joined = torch.zeros(max(ids.values()) + 1, dtype=torch.bool)
-        joined[[place for piece, place in ids.items() if piece.startswith("##")]] = True
-        self.register_buffer("joined", joined, persistent=False)
-        self.joined: Tensor
-        self.masked = ids.get("[MASK]", 0)
-        self.special = tuple(ids[piece] for piece in ("[CLS]", "[SEP]") if piece in ids)
 
     def forward(self, items: Items) -> Embedding:
         """(N, K, dim)."""
-        if self.training and self.drop:
-            kinds: dict[str, Any] = {"word": self.masked, "vocabulary": len(self.joined), "special": self.special}
-            items = drop_words(items, seed=draw(), p=self.drop, mode="mixed", joined=self.joined, **kinds)
-        mask = torch.ones_like(items.x, dtype=torch.bool) if items.mask is None else items.mask
-        local = self.project(self.reader(items.x, mask))
-        whole = self.whole(local, mask, lengths(items))
-        return self.slots(local, mask, whole, coded(items, self.slots, local.shape[-1]))
+        read = self.read(items)
+        local = self.project(read.x)
+        whole = self.whole(local, read.mask, lengths(read))
+        return self.slots(local, read.mask, whole, coded(read, self.slots, local.shape[-1]))

@@ -7,21 +7,22 @@ Departs from the papers: captions of the same picture are never negatives (`sibl
 repositories do); BatchNorm ignores padded regions. VSE++ reads region or grid features through their mean, which the
 paper does not do. Further losses (`loss=infonce | rclog | gce`), the mean of the largest values as pooling
 (`pooling=top`) and the one-cycle rate belong to neither paper: with `preset=dual` they make the plain dual encoder that
-robust methods build on.
+robust methods build on. So do captions read by a sentence encoder other than BERT, and projections that begin with
+canonical correlation (`sentences=NAME`, `projections=canonical`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Sizes
 from matchlight.inputs.augmentation import changed, drop_regions
-from matchlight.parts.encoders import LastState, Words, gru_names, lengths
+from matchlight.parts.canonical_start import start_canonically
+from matchlight.parts.encoders import LastState, ReadPieces, Words, draw, gru_names, lengths
 from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
 from matchlight.parts.objectives import Hinge, Probable
 from matchlight.parts.similarities import Dot, Order
@@ -124,10 +125,28 @@ class PooledRegions(nn.Module):
 
     def forward(self, items: Items) -> Embedding:
         """(N, 1, dim)."""
-        items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+        items = self.inputs(items)
         if self.training and self.drop and items.x.shape[1] > 1:
-            items = drop_regions(items, seed=int(torch.randint(1 << 31, (1,))), p=self.drop)
-        return Embedding(unit(self.pool(self.project(items.x, items.mask), items.mask))[:, None])
+            items = drop_regions(items, seed=draw(), p=self.drop)
+        return Embedding(unit(self.pooled(items))[:, None])
+
+    def inputs(self, items: Items) -> Items:
+        """Regions; one vector a picture is a set of one."""
+        return replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+
+    def pooled(self, members: Items) -> Tensor:
+        """(N, dim)."""
+        return self.pool(self.project(members.x, members.mask), members.mask)
+
+    @property
+    def linear(self) -> nn.Linear:
+        """The projection beside the MLP."""
+        return self.project.fc
+
+    def settle(self) -> None:
+        """The projection and a mean."""
+        self.project.settle()
+        self.pool.settle()
 
 
 class PooledWords(nn.Module):
@@ -143,13 +162,49 @@ class PooledWords(nn.Module):
         return Embedding(unit(self.pool(self.words(items), items.mask, lengths(items)))[:, None])
 
 
+class PooledPieces(ReadPieces):
+    """A caption's word pieces as a sentence encoder reads them, projected and pooled into one vector of unit length."""
+
+    def __init__(self, name: str, dim: int, *, pooling: str, top: int, drop: float, frozen: bool):
+        super().__init__(name, dim, drop=drop, frozen=frozen)
+        self.pool = pooling_by(pooling, top=top)
+
+    def forward(self, items: Items) -> Embedding:
+        """(N, 1, dim)."""
+        return Embedding(unit(self.pooled(self.read(items)))[:, None])
+
+    def inputs(self, items: Items) -> Items:
+        """The encoder's states."""
+        return self.read(items)
+
+    def pooled(self, members: Items) -> Tensor:
+        """(N, dim)."""
+        return self.pool(self.project(members.x), members.mask, lengths(members))
+
+    @property
+    def linear(self) -> nn.Linear:
+        """The projection."""
+        return self.project
+
+    def settle(self) -> None:
+        """The projection and a mean."""
+        self.pool.settle()
+
+
 @dataclass(frozen=True, kw_only=True)
 class VSEInfinity(TunedPictures, Ranking, Training):
-    """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities."""
+    """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities.
+
+    With `sentences=NAME` a pretrained sentence encoder reads the captions. It learns at the share `sentences_rate` of
+    the rate (0: it is frozen), and both projections begin with canonical correlation unless `projections=random`.
+    """
 
     dim: Count = 1024
     hidden: Count = 512
     word_dim: Count = 300
+    sentences: str | None = None
+    sentences_rate: NonNegative = 0.1
+    projections: Literal["canonical", "random"] | None = None
     pooling: Literal["gpo", "top"] = "gpo"
     top_regions: Count = 10
     top_words: Count = 3
@@ -181,12 +236,16 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             else partial(step_down, at=self.drop_epoch)
         )
         frozen = self.freeze_epochs if self.finetune else 0
+        words = 0.0 if self.sentences else self.drop_words  # pieces are dropped by their encoder, which knows words
         gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=frozen or None)
         return Recipe(
             matcher=partial(self.network, sizes),
             objective=hinge if self.loss == "hinge" else self.probable,
             strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
-            groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=self.decay),
+            begin=start_canonically if self.starts_canonically() else None,
+            groups=partial(
+                groups, rate=self.rate, backbone=self.backbone_rates(), reader=self.sentences_rate, decay=self.decay
+            ),
             optimiser="adamw",
             schedule=partial(released, rates=rates, frozen=frozen),
             epochs=self.epochs,
@@ -196,10 +255,14 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             select=self.select,
             siblings=self.siblings,
             validate_every=self.validate_every,
-            augment=partial(
-                changed, p=self.drop_words, mode=self.words, vocabulary=sizes.vocabulary, pixels=self.finetune
-            ),
+            augment=partial(changed, p=words, mode=self.words, vocabulary=sizes.vocabulary, pixels=self.finetune),
         )
+
+    def starts_canonically(self) -> bool:
+        """Whether projections begin with canonical correlation: as asked, else wherever captions come pretrained."""
+        if self.projections == "canonical" and not self.sentences:
+            raise BadInput("projections=canonical: needs captions read by a sentence encoder, such as sentences=minilm")
+        return bool(self.sentences) and self.projections != "random"
 
     def probable(self) -> Probable:
         """The loss of probabilities that was asked for."""
@@ -217,16 +280,16 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             drop=self.drop_regions,
             norm=self.norm,
         )
-        words = PooledWords(
-            sizes.vocabulary + 1,  # one row more: the <mask> that words are replaced by
-            self.dim,
-            word_dim=self.word_dim,
-            pooling=self.pooling,
-            top=self.top_words,
-            dropout=self.dropout,
-        )
-        seen: nn.Module = self.behind_backbone(regions)
-        return Matcher({IMAGE: seen, TEXT: words}, Dot())
+        return Matcher({IMAGE: self.behind_backbone(regions), TEXT: self.captions(sizes)}, Dot())
+
+    def captions(self, sizes: Sizes) -> nn.Module:
+        """Captions read by a sentence encoder where one is named, else word by word."""
+        pooling: dict[str, Any] = {"pooling": self.pooling, "top": self.top_words}
+        if self.sentences:
+            frozen = not self.sentences_rate
+            return PooledPieces(self.sentences, self.dim, drop=self.drop_words, frozen=frozen, **pooling)
+        rows = sizes.vocabulary + 1  # one more than there are words: the <mask> that words are replaced by
+        return PooledWords(rows, self.dim, word_dim=self.word_dim, dropout=self.dropout, **pooling)
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------

@@ -8,5 +8,7 @@ In reading order:
     set_similarities.py  similarities of sets of vectors, and how spread a set is
     attention.py     cross-attention between regions and words
     objectives.py    hinges, InfoNCE, complementary and generalised cross-entropy
+    canonical_correlation.py  the directions on which pictures and captions agree, in closed form
+    canonical_start.py  two towers whose projections begin with them
     labelwise.py     parts of the methods that learn from labels
 """

@@ -1,16 +1,18 @@
-"""Encoders used by two methods or more: words through a GRU, pictures from pixels."""
+"""Encoders used by two methods or more: words through a GRU, word pieces through a sentence encoder, pixels."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from matchlight.core import Embedding, Items
-from matchlight.inputs.augmentation import PAD
+from matchlight.core import BadInput, Embedding, Items
+from matchlight.inputs.augmentation import PAD, drop_words
 from matchlight.inputs.backbones import backbone
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice, Tuning
+from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.parts.layers import unit
 
 
@@ -129,8 +131,53 @@ class Seen(nn.Module):
 
     def forward(self, items: Items):  # noqa: ANN201 - whatever `regions` gives
         """The embedding of the cells that the backbone sees."""
-        cells = self.backbone(items.x.float())
-        return self.regions(Items(cells, None, items.id, items.extra))
+        return self.regions(self.cells(items))
+
+    def cells(self, items: Items) -> Items:
+        """The same pictures as what the backbone sees in them."""
+        return replace(items, x=self.backbone(items.x.float()), mask=None)
+
+
+def draw() -> int:
+    """A seed from torch's own stream, which every training step seeds anew."""
+    return int(torch.randint(1 << 31, (1,)))
+
+
+class ReadPieces(nn.Module):
+    """Captions through a pretrained sentence encoder, one state a word piece, and a projection of those states."""
+
+    def __init__(self, name: str, dim: int, *, drop: float, frozen: bool = False):
+        super().__init__()
+        self.reader = sentence_encoder(name, frozen=frozen)
+        self.project = nn.Linear(self.reader.dim, dim)
+        self.drop = drop  # share of the words masked, replaced or left out in training
+        self._know(name, self.reader.vocabulary())
+
+    def _know(self, name: str, ids: dict[str, int]) -> None:
+        if self.drop and not {"[MASK]", "[CLS]", "[SEP]"} <= ids.keys():
+            raise BadInput(f"{name} has no [MASK], [CLS] and [SEP] pieces to drop words with; drop_words=0 would work")
+        joined = torch.zeros(max(ids.values()) + 1, dtype=torch.bool)
+        joined[[place for piece, place in ids.items() if piece.startswith("##")]] = True
+        self.register_buffer("joined", joined, persistent=False)
+        self.joined: Tensor
+        self.masked = ids.get("[MASK]", 0)
+        self.special = tuple(ids[piece] for piece in ("[CLS]", "[SEP]") if piece in ids)
+
+    def read(self, items: Items) -> Items:
+        """The captions as (N, L, reader's dim) states with a mask; in training some words are dropped before."""
+        if self.training and self.drop:
+            items = drop_words(
+                items,
+                seed=draw(),
+                p=self.drop,
+                mode="mixed",
+                joined=self.joined,
+                word=self.masked,
+                vocabulary=len(self.joined),
+                special=self.special,
+            )
+        mask = torch.ones_like(items.x, dtype=torch.bool) if items.mask is None else items.mask
+        return replace(items, x=self.reader(items.x, mask), mask=mask)
 
 
 class LastState(nn.Module):

@@ -124,6 +124,11 @@ class GeneralizedPooling(nn.Module):
         self.gru = nn.GRU(code, hidden, 1, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden, 1, bias=False)
 
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Begin as the mean: every place weighs the same until training says otherwise."""
+        self.linear.weight.zero_()
+
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """(N, longest) weights of the sorted places for sets of these sizes (on the CPU); each row sums to 1."""
         kinds, which = sizes.unique(return_inverse=True)  # a weight row depends on the size only: run each size once
@@ -157,6 +162,9 @@ class TopMean(nn.Module):
         super().__init__()
         self.k = k
 
+    def settle(self) -> None:
+        """Nothing to learn, nothing to begin with."""
+
     def forward(self, x: Tensor, mask: Tensor | None, sizes: Tensor | None = None) -> Tensor:
         """(N, K, D) -> (N, D)."""
         return top_mean(x, mask, k=self.k)
@@ -176,6 +184,12 @@ class Residual(nn.Module):
         self.first = nn.Linear(inside, hidden)
         self.norm = BatchNorm(hidden) if norm else None
         self.second = nn.Linear(hidden, outside)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Begin as the projection alone: the MLP adds nothing until training says otherwise."""
+        self.second.weight.zero_()
+        self.second.bias.zero_()
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(N, K, D) -> (N, K, outside)."""

@@ -362,8 +362,9 @@ def _fit(trainer: Trainer, info: Info, options: TrainOptions) -> None:
             where = f"on {trainer.device.type} in {trainer.precision}"
             say(f"{info['name']}: preset {info['preset']}, {passes} {where}")
         devices.barrier()
-        if options.resume:
-            trainer.resume()
+        goes_on = options.resume and trainer.resume()
+        if not goes_on and options.start is None:
+            trainer.begin()
         trainer.fit()
 
 

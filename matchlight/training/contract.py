@@ -72,6 +72,9 @@ class TrainingRun(Protocol):
     def chief(self) -> bool:
         """Whether this is the process that writes files and prints."""
 
+    def fresh(self, name: str, *, seed: int) -> Network:
+        """A new network that has taken no step."""
+
     def save(self) -> None:
         """Keep everything needed to go on from this very step."""
 

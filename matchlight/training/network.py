@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Group, Items, Matcher, Objective, Rates, Scores
+from matchlight.inputs.batches import Table
 from matchlight.scoring.all_pairs import trim
 from matchlight.training import checkpoints
 from matchlight.training.optimisers import AdamP
@@ -29,6 +31,9 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 UNFUSED = ("rmsprop", "adamp")  # torch has no fused kernels for these
 
 
+Begin = Callable[[Matcher, Table, np.ndarray, int], None]  # (matcher, table, training rows, seed)
+
+
 @dataclass(kw_only=True)
 class NetworkPlan:
     """How a network is built and stepped; matcher and objective are functions, so that each gets fresh weights."""
@@ -42,6 +47,7 @@ class NetworkPlan:
     ema: float = 0.0  # decay of the averaged copy of the weights; 0 = none
     matchers: dict[str, Callable[[], Matcher]] = field(default_factory=dict)  # by network, where networks differ
     handed_over: Callable[[Matcher], Matcher] | None = None  # what is evaluated and kept of a matcher; None: itself
+    begin: Begin | None = None  # weights that are found in the training rows before the first step
 
     def build(self, network: str) -> Matcher:
         """A fresh matcher for the network of that name."""
@@ -60,6 +66,13 @@ class Network:
         self.optimiser = self._optimiser(plan.groups(self.matcher, self.objective))
         self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if plan.ema else None
         self.steps = 0
+
+    def begin(self, table: Table, rows: np.ndarray, seed: int) -> None:
+        """Before the first step: what the plan finds in the data rather than by steps."""
+        if self.plan.begin is not None:
+            self.plan.begin(self.matcher, table, rows, seed)
+            if self.average is not None:
+                self.average.load_state_dict(self.matcher.state_dict())
 
     def _optimiser(self, groups: list[Group]) -> torch.optim.Optimizer:
         with_base = [{**group, "base": group["lr"]} for group in groups]

@@ -21,12 +21,15 @@ class BackboneRates:
 
 
 def groups(
-    matcher: Matcher, objective: Objective, *, rate: float, backbone: BackboneRates, decay: float
+    matcher: Matcher, objective: Objective, *, rate: float, backbone: BackboneRates, decay: float, reader: float = 1.0
 ) -> list[Group]:
-    """The backbone (where there is one) at a fraction of the rate, everything else at the rate."""
-    rest = [p for name, p in matcher.named_parameters() if ".backbone." not in name] + list(objective.parameters())
+    """The backbone and the sentence encoder (where they learn) at a fraction of the rate, everything else at it."""
+    named = [(name, p) for name, p in matcher.named_parameters() if ".backbone." not in name]
+    rest = [p for name, p in named if ".reader." not in name] + list(objective.parameters())
     heads = Group(name="heads", params=rest, lr=rate, weight_decay=decay)
-    return [heads, *backbone_groups(matcher, rate, backbone, decay=decay)]
+    read = [p for name, p in named if ".reader." in name and p.requires_grad]
+    words = [Group(name="reader", params=read, lr=rate * reader, weight_decay=decay)] if read else []
+    return [heads, *backbone_groups(matcher, rate, backbone, decay=decay), *words]
 
 
 def backbone_groups(matcher: Matcher, rate: float, backbone: BackboneRates, *, decay: float) -> list[Group]:
@@ -75,4 +78,4 @@ def released(epoch: int, step: int, steps: int, *, rates: Schedule, frozen: int)
     """The backbone waits `frozen` epochs until the heads know what to ask of it."""
     factor = rates(epoch, step, steps)
     assert isinstance(factor, float)
-    return {"heads": factor, "backbone": 0.0 if epoch < frozen else factor}
+    return {"heads": factor, "reader": factor, "backbone": 0.0 if epoch < frozen else factor}

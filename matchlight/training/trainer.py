@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from matchlight import devices, files
+from matchlight.console import say
 from matchlight.core import BadInput, Batch, Matcher
 from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
 from matchlight.inputs.prepare import Inputs
@@ -90,6 +91,27 @@ class Trainer:
             raise BadInput(f"{self.pairs.root}: {usable}; training needs at least {fewest()}")
         first = np.unique(self.pairs.picture[held])[:MOST_VALIDATION]
         return rows, held[np.isin(self.pairs.picture[held], first)]
+
+    def begin(self) -> None:
+        """Before the first step of a run that starts from no other run's weights."""
+        for k, network in enumerate(self.networks.values()):
+            network.begin(self.table, self.rows, self.seed + 1000 * k)
+        if self.recipe.begin is not None:
+            self._validate_start()
+
+    def _validate_start(self) -> None:
+        """What is found without a step is a model already: it is kept unless an epoch makes a better one."""
+        self.epoch = -1
+        report = self._validate()
+        self.epoch = 0
+        if self.chief and report is not None:
+            say(f"before the first step: val rsum {self._value(report):.1f}")
+
+    def fresh(self, name: str, *, seed: int) -> Network:
+        """A new network that has taken no step."""
+        network = Network(self.recipe, seed=seed, device=self.device, name=name)
+        network.begin(self.table, self.rows, seed)
+        return network
 
     # ---- the loop ----
 

@@ -8,14 +8,15 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from matchlight.auditing import canonical_correlation
-from matchlight.auditing.canonical_correlation import (
+from matchlight.auditing.canonical_correlation import cross_validated_signals
+from matchlight.auditing.neighbours import AuditedRows
+from matchlight.parts.canonical_correlation import (
+    POWER,
     RIDGE,
-    cross_validated_signals,
     fit_canonical_correlation,
     scaled_components,
     sizes_for,
 )
-from matchlight.auditing.neighbours import AuditedRows
 
 
 def planted(count: int = 400, *, noise: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -39,7 +40,7 @@ def by_symmetric_roots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = x - x.mean(0), y - y.mean(0)
     a, b = root(x.T @ x / len(x), RIDGE[0]), root(y.T @ y / len(y), RIDGE[1])
     u, s, v = np.linalg.svd(a @ (x.T @ y / len(x)) @ b, full_matrices=False)
-    left, right = x @ a @ u @ np.diag(s**canonical_correlation.POWER), y @ b @ v.T
+    left, right = x @ a @ u @ np.diag(s**POWER), y @ b @ v.T
     return np.array([[p @ q / (np.linalg.norm(p) * np.linalg.norm(q)) for q in right] for p in left])
 
 

@@ -14,6 +14,7 @@ token beside it).
     lite_backbones.py   lite0, lite1, lite2
     timm_backbones.py   timm:NAME
     hub_backbones.py    hf:NAME
+    onnx_backbone.py    any of them, frozen, by ONNX Runtime on a CPU
 """
 
 from __future__ import annotations

@@ -20,12 +20,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from matchlight.core import BadInput
 from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, Size, as_size
+
+Runtime = Literal["auto", "torch", "onnx", "onnx-int8"]  # what computes a frozen backbone: features/runtimes.py
 
 
 class Backbone(nn.Module):
@@ -33,6 +36,7 @@ class Backbone(nn.Module):
 
     takes: ClassVar[str] = ""  # what stands after the colon of `backbone=timm:NAME`, in capitals; "": no colon
     rate_share: float = 1.0  # of the rate that a CNN is tuned with: what was trained longer bears smaller steps
+    runtime: Runtime = "auto"
     name: str  # as it was asked for: features are cached under it
     dim: int
     size: Size | None = None  # the size it was made for; None: any, chosen by the device
@@ -63,8 +67,12 @@ class Backbone(nn.Module):
         return self.dim
 
     def pooled(self, pixels: Tensor) -> Tensor:
-        """(N, pooled_dim): the mean over the cells."""
-        return self(pixels).mean(1)
+        """(N, 3, H, W) pixels in 0..255 -> (N, pooled_dim)."""
+        return self.pool(self(pixels))
+
+    def pool(self, grid: Tensor) -> Tensor:
+        """(N, cells, dim) -> (N, pooled_dim): the mean over the cells."""
+        return grid.mean(1)
 
     def preprocessing(self, size: Size, frame: Frame = "whole") -> Preprocessing:
         """How a picture becomes pixels of this size: whole, its sides squashed."""
@@ -116,6 +124,14 @@ def digest_of_weights(network: nn.Module, name: str) -> str:
         digest.update(key.encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())  # any dtype's bytes
     return digest.hexdigest()
+
+
+def known_runtime(name: str) -> Runtime:
+    """A runtime by its name."""
+    for known in get_args(Runtime):
+        if name == known:
+            return known
+    raise BadInput(f"{name!r} is no runtime; known: {', '.join(get_args(Runtime))}")
 
 
 def to_255(values: Iterable[float]) -> tuple[float, ...]:

@@ -97,9 +97,8 @@ class TokenBackbone(Backbone):
         """Twice the width where the class token stands beside the mean."""
         return self.dim * (2 if self.tokens == "both" and self.has_class_token else 1)
 
-    def pooled(self, pixels: Tensor) -> Tensor:
+    def pool(self, grid: Tensor) -> Tensor:
         """(N, pooled_dim): the class token and the mean over the cells, side by side, or the one that was chosen."""
-        grid = self(pixels)
         if self.tokens == "both" and self.has_class_token:
             return torch.cat([grid[:, 0], grid[:, 1:].mean(1)], 1)
         return grid.mean(1)

@@ -7,7 +7,8 @@
 Every picture is resized whole, sides unequal if need be, to one size: nothing at its borders is lost, and every picture
 has the same number of cells. A network of transformers (hf:NAME) gets what its own preprocessor makes. Pictures are
 decoded by threads ahead of the network. One that cannot be read gets a row of zeros, is counted, and is listed in
-`store.broken`. decode.py makes pixels of pictures, fill.py writes a store row by row, store.py reads one.
+`store.broken`. decode.py makes pixels of pictures, runtimes.py says what computes the network, fill.py writes a store,
+store.py reads one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
+from matchlight.inputs.features.runtimes import computed_by
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
 from matchlight.inputs.weights.ordinary_names import settled
 
@@ -62,8 +64,8 @@ def extract(
 
     `kind` is "grid" (one vector a cell) or "pooled" (their mean). `size` is a number or (height, width); "auto" is the
     backbone's own, and for those that take any, less on a CPU: lite0 gets 160 there and 224 on a GPU, lite1 192 and
-    240, lite2 192 and 260. `choice` is of a vision transformer's tokens. Features that came with the data are given
-    back as they are.
+    240, lite2 192 and 260. `choice` is of a vision transformer's tokens; a network's `runtime` says what computes it.
+    Features that came with the data are given back as they are.
     """
     if pairs.features is not None:
         given = pairs.features
@@ -77,12 +79,15 @@ def extract(
     meta = _meta(pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
     if isinstance(network, TokenBackbone):
         meta |= {"tokens": network.tokens, "cells": network.cell_grid}
+    if network.runtime == "onnx-int8":
+        meta |= {"runtime": network.runtime}
     tail = (network.cells(made.size), network.dim) if kind == "grid" else (network.pooled_dim,)
     meta |= {"shape": (len(source), *tail), "dtype": "float16"}
     many = batch or (max(1, CPU_BATCH // (made.size[0] * made.size[1])) if where.type == "cpu" else 128)
 
     def produce(start: int) -> Iterator[Rows]:
-        return _seen(network.for_inference().to(where), source, start, made, many, kind)
+        runs = computed_by(network.for_inference().to(where), source, made, left=len(source) - start)
+        return _seen(runs, source, start, made, many, kind)
 
     return _reported(kept(FeatureStore, meta, produce, _path(out)), pairs)
 
@@ -154,7 +159,8 @@ def _seen(
 @torch.inference_mode()
 def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
     pixels = torch.from_numpy(rows).to(network.mean.device)
-    with torch.autocast("cuda", torch.bfloat16, enabled=pixels.is_cuda and network.rate_share < 1):
+    half = pixels.is_cuda and network.rate_share < 1 and torch.cuda.is_bf16_supported()  # transformers bear it
+    with torch.autocast("cuda", torch.bfloat16, enabled=half):
         features = network(pixels) if kind == "grid" else network.pooled(pixels)
     return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 

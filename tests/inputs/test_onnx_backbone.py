@@ -1,0 +1,93 @@
+"""Backbones by ONNX Runtime: the same features in float, close ones in int8, and what cannot be written so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from matchlight.core import BadInput
+from matchlight.inputs import features
+from matchlight.inputs.backbones import Backbone, backbone
+from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
+from tests.tiny import tiny_pictures
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DINOv2 of two narrow layers."""
+    folder = tmp_path_factory.mktemp("dino")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 14}
+    transformers.Dinov2Model(transformers.Dinov2Config(**shape, image_size=28)).save_pretrained(folder)
+    transformers.BitImageProcessor(size={"height": 28, "width": 28}, do_center_crop=False).save_pretrained(folder)
+    return folder
+
+
+def network(folder: Path) -> Backbone:
+    return backbone(f"hf:{folder}")
+
+
+class Narrow(Backbone):
+    """A CNN of two layers."""
+
+    name, dim = "narrow", 6
+
+    def __init__(self) -> None:
+        super().__init__((127.5,) * 3, (127.5,) * 3)
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU6(), nn.Conv2d(8, 6, 3, 2))
+
+    def grid(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.layers(pixels).flatten(2).transpose(1, 2)
+
+
+def test_onnx_runtime_gives_the_same_features(dino: Path, tmp_path: Path) -> None:
+    pairs = tiny_pictures(8, held=2)
+    plain, other = (network(dino) for _ in range(2))
+    plain.runtime, other.runtime = "torch", "onnx"
+    for kind in ("grid", "pooled"):
+        made = [
+            features.extract(pairs, backbone=one, kind=kind, device="cpu", out=tmp_path / f"{kind}-{one.runtime}")
+            for one in (plain, other)
+        ]
+        assert made[0].stamp() == made[1].stamp()  # found under one key: they may stand for each other
+        assert np.abs(made[0].array - made[1].array).max() < 2e-3
+
+
+def test_int8_features_are_close_and_kept_apart(dino: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pairs, plain, small = tiny_pictures(8, held=2), network(dino), network(dino)
+    small.runtime = "onnx-int8"
+    whole = features.extract(pairs, backbone=plain, kind="pooled", device="cpu", out=tmp_path / "float")
+    rounded = features.extract(pairs, backbone=small, kind="pooled", device="cpu", out=tmp_path / "int8")
+    one, other = (store.array.astype(np.float32) for store in (whole, rounded))
+    assert whole.stamp() != rounded.stamp() and "cosine" in capsys.readouterr().err
+    assert (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.98
+
+
+def test_a_cnn_in_int8_takes_its_ranges_from_pictures() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 3, 32, 32), dtype=np.uint8)
+    for int8, least in ((False, 0.9999), (True, 0.9)):
+        assert OnnxBackbone(Narrow().eval(), pixels, int8=int8).likeness(pixels) > least
+
+
+def exponential(self: Narrow, pixels: torch.Tensor) -> torch.Tensor:
+    found = self.layers(pixels)[..., :6, :6].contiguous()
+    return torch.matrix_exp(found).reshape(len(pixels), 36, 6)
+
+
+def test_what_cannot_be_written_as_onnx_is_told_or_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, odd = tiny_pictures(8, held=2), Narrow()
+    monkeypatch.setattr(Narrow, "grid", exponential)
+    odd.runtime = "onnx"
+    with pytest.raises(BadInput, match="backbone=narrow cannot be written as ONNX .*torch would work"):
+        features.extract(pairs, backbone=odd, size=32, device="cpu")
+    odd.runtime = "auto"
+    monkeypatch.setattr("matchlight.inputs.features.runtimes.MANY", 1)
+    assert np.isfinite(features.extract(pairs, backbone=odd, size=32, device="cpu").array).all()
