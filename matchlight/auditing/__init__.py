@@ -12,7 +12,7 @@ Files in reading order:
     quick_models.py           small dual encoders that never see the fold they score
     item_vectors.py           vectors of pictures and captions without training
     cca_inputs.py             several kinds of them side by side
-    canonical_correlation.py  signals by canonical correlation between the two sides
+    canonical_signals.py      signals by canonical correlation between the two sides
     fixed_vectors.py          what these vectors, or those the user brought, say of each pair
     asked_runs.py             what runs that the user named say of it
     options.py                what may be asked for; a folder belongs to one audit

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.canonical_correlation import cross_validated_signals
+from matchlight.auditing.canonical_signals import cross_validated_signals
 from matchlight.auditing.cca_inputs import OWN, caption_features, picture_features, principal_components, sized
 from matchlight.auditing.folds import Folds
 from matchlight.auditing.gallery import GALLERY, MEASURES, GalleryQuery, gallery_of, vectors_against_gallery

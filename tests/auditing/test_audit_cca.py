@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from matchlight.auditing import canonical_correlation
-from matchlight.auditing.canonical_correlation import cross_validated_signals
+from matchlight.auditing import canonical_signals
+from matchlight.auditing.canonical_signals import cross_validated_signals
 from matchlight.auditing.neighbours import AuditedRows
 from matchlight.parts.canonical_correlation import (
     POWER,
@@ -89,7 +89,7 @@ def audited(noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("noise", [0.2, 0.5])
 def test_wrong_pairs_lose_more_and_weighing_helps(noise, monkeypatch):
     found, bad = audited(noise)
-    monkeypatch.setattr(canonical_correlation, "PASSES", 1)
+    monkeypatch.setattr(canonical_signals, "PASSES", 1)
     once, _ = audited(noise)
     area = [roc_auc_score(bad, one["i2t"] + one["t2i"]) for one in (found, once)]
     assert area[0] > 0.95 and area[0] >= area[1]
