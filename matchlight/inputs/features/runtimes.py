@@ -1,7 +1,7 @@
 """What computes a frozen network's features: torch, or on a CPU ONNX Runtime, in float or with int8.
 
-ONNX in float gives the same numbers sooner, so it is taken by itself where it is installed and enough pictures are left
-to make up for the seconds that writing the network takes. int8 gives other numbers: it is taken only when asked for,
+ONNX in float gives the same numbers, of the Lite networks sooner, so it is taken for those by itself where it is
+installed and enough pictures are left to make up for the seconds that writing the network takes. int8 gives other numbers: it is taken only when asked for,
 and its features are kept apart from all others.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone
+from matchlight.inputs.backbones.lite_backbones import LiteBackbone
 from matchlight.inputs.backbones.onnx_backbone import SAME, OnnxBackbone, is_installed
 from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features.decode import decoded
@@ -28,8 +29,8 @@ SAMPLE = 32  # pictures that are compared with torch, and that int8 takes its ra
 def computed_by(network: Backbone, source: PictureSource, made: Preprocessing, *, left: int) -> Backbone:
     """The network as its `runtime` says, for so many pictures that are left; what differs from torch is told."""
     wanted, on_cpu = network.runtime, network.mean.device.type == "cpu"
-    by_onnx = wanted.startswith("onnx") or (wanted == "auto" and on_cpu and left >= MANY and is_installed())
-    if not by_onnx:
+    quicker = isinstance(network, LiteBackbone) and on_cpu and left >= MANY and is_installed()
+    if not (wanted.startswith("onnx") or (wanted == "auto" and quicker)):
         return network
     if not on_cpu:
         raise BadInput(f"--runtime {wanted}: ONNX Runtime is used on a CPU only; --device cpu would work")
