@@ -16,8 +16,8 @@ from matchlight.auditing.options import Options
 from matchlight.inputs.batches import Table
 from matchlight.inputs.given_vectors import GivenVectors
 from matchlight.inputs.prepare import View, view_of
-from matchlight.parts.canonical_correlation import sizes_for
 from matchlight.pairs import Pairs
+from matchlight.parts.canonical_correlation import sizes_for
 
 
 def own_view(pairs: Pairs, kinds: list[str], *, quick: bool) -> tuple[View, list[str]]:

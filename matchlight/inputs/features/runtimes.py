@@ -1,8 +1,8 @@
 """What computes a frozen network's features: torch, or on a CPU ONNX Runtime, in float or with int8.
 
 ONNX in float gives the same numbers, of the Lite networks sooner, so it is taken for those by itself where it is
-installed and enough pictures are left to make up for the seconds that writing the network takes. int8 gives other numbers: it is taken only when asked for,
-and its features are kept apart from all others.
+installed and enough pictures are left to make up for the seconds that writing the network takes. int8 gives other
+numbers: it is taken only when asked for, and its features are kept apart from all others.
 """
 
 from __future__ import annotations
