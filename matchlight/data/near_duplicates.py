@@ -89,7 +89,7 @@ def _join_alike(group: np.ndarray, places: np.ndarray, looks: list[np.ndarray | 
     """Give near-duplicates the smallest group number among them; chains of likeness become one group."""
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     smalls: dict[int, np.ndarray] = {}
-    for place, look in zip(places.tolist(), looks, strict=True):
+    for place, look in track(zip(places.tolist(), looks, strict=True), "looking for likeness", len(looks)):
         if look is None or group[place] != place:
             continue
         smalls[place] = look.astype(np.int16)

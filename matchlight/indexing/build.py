@@ -223,6 +223,8 @@ def complete(
     measured = {side: _measured(searcher, truths.get(side), side, options) for side in sides}
     if options.map:
         means = rows[IMAGE].astype(np.float32).mean(1)
+        if len(means) >= picture_map.PLACED:
+            say("placing pictures on the map, which takes some ten seconds")
         files.write_array(folder / "map.npy", picture_map.points(means, seed=options.seed))
     catalogue.save(folder / ITEMS)
     info = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)

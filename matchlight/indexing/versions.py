@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
 from matchlight import files, plugins
+from matchlight.console import track
 from matchlight.core import BadInput, Json
 from matchlight.indexing.verified import Verified
 
@@ -134,7 +135,8 @@ def _check_sums(folder: Path, listed: dict[str, FileEntry]) -> None:
     memory = Verified(folder, sums)
     changed = memory.unverified()
     with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
-        for name, digest in zip(changed, pool.map(lambda name: checksum(folder / name), changed), strict=True):
+        computed = track(pool.map(lambda name: checksum(folder / name), changed), "checking the index", len(changed))
+        for name, digest in zip(changed, computed, strict=True):
             if digest != sums[name]:
                 raise BadInput(f"{folder / name}: damaged (its checksum does not hold); {AGAIN}")
     if changed:

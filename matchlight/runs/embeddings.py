@@ -40,7 +40,10 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> di
     if out.suffix != ".npz":
         raise BadInput(f"{out}: vectors are written as .npz")
     inputs = run.inputs(pairs)
-    pictures, rows = pairs.pictures_of(split), pairs.rows(split)
+    pictures, rows = pairs.pictures_of(split), inputs.table.rows(split)  # without pictures that cannot be read
+    pictures = pictures[~np.isin(pictures, inputs.table.broken)]
+    if not len(pictures):
+        raise BadInput(f"{pairs.root}: none of its pictures can be read; `matchlight data info` says why")
     sides = {IMAGE: pictures, TEXT: rows}
     if not len(rows):  # pictures alone
         del sides[TEXT]

@@ -9,17 +9,20 @@ const share = (hit, hits) => {
 
 const tall = () => (matchMedia('(max-width: 560px)').matches ? 120 : 190);
 
+// A picture without captions goes by the name of its file.
+const told = hit => hit.caption || hit.image.split('/').pop();
+
 function card(hit, hits, found, open) {
   const ratio = Math.min(2.4, Math.max(0.5, hit.width / hit.height));
   const bar = found.query === undefined ? null
     : make('span', {class: 'score', title: `score ${hit.score.toFixed(3)}`, vars: {'--share': share(hit, hits).toFixed(3)}});
   return make('button', {class: 'card', type: 'button', 'data-id': hit.id, onclick: () => open(hit),
-      'aria-label': `${hit.rank ? `Result ${hit.rank}: ` : ''}${hit.caption}${hit.suspect ? ' (suspect)' : ''}`,
+      'aria-label': `${hit.rank ? `Result ${hit.rank}: ` : ''}${told(hit)}${hit.suspect ? ' (suspect)' : ''}`,
       vars: {'--ratio': ratio.toFixed(4), '--tall': `${tall()}px`}},
     make('span', {class: 'frame'}, picture(hit, found.version, {alt: ''}),
       hit.rank && bar ? make('span', {class: 'rank'}, String(hit.rank)) : null,
       hit.suspect ? make('span', {class: 'doubt', title: 'The audit doubts one of its captions'}) : null),
-    bar, make('span', {class: 'said'}, hit.caption));
+    bar, make('span', {class: 'said'}, told(hit)));
 }
 
 function line(hit, hits, found, open) {

@@ -53,7 +53,7 @@ async function fill(panel, id, asked, key) {
   const explained = await closer;
   if (key !== shown) return;
   const keep = panel.contains(document.activeElement);
-  panel.replaceChildren(head(), explained ? seen(item, explained) : plain(item), facts(item), captions(item, words), rest);
+  panel.replaceChildren(head(), explained ? seen(item, explained) : plain(item), facts(item), captions(item, words) || '', rest);
   if (keep || matchMedia('(max-width: 900px)').matches) panel.querySelector('.head button').focus({preventScroll: true});
   panel.scrollTop = 0;
   await more(rest, item, key);
@@ -113,6 +113,7 @@ function facts(item) {
 }
 
 function captions(item, words) {
+  if (!item.captions.length) return null;
   return make('div', {}, make('h3', {}, 'Its captions'), make('ul', {class: 'plain'}, item.captions.map(one =>
     make('li', {}, button(one.text, () => go({words: one.text}), {class: 'text', 'aria-pressed': String(one.text === words)})))));
 }
