@@ -177,3 +177,20 @@ def test_a_folder_that_is_nothing_says_what_was_seen_and_the_two_nearest(tmp_pat
     write(tmp_path / "deep" / "more.h5", "x")
     with pytest.raises(BadInput, match=r"seen are 1 .xlsx, 1 .h5; nearest to it are a table .* and label sets"):
         Pairs.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["Hugging Face `save_to_disk`", "LAION: Parquet with URL and TEXT, two of six pictures there"]
+)
+def test_damaged_tables_of_columns_are_read_or_told_and_never_fail(tmp_path: Path, name: str) -> None:
+    folder = LAYOUTS[name](tmp_path)
+    file = next(one for one in folder.iterdir() if one.suffix in (".arrow", ".parquet"))
+    whole = file.read_bytes()
+    told = 0
+    for place in range(8, len(whole), len(whole) // 60):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xA2]) + whole[place + 1 :])
+        try:
+            assert Pairs.read(folder).names
+        except BadInput as error:
+            told += str(file) in str(error) or str(folder) in str(error)
+    assert told

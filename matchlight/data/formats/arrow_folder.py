@@ -134,6 +134,7 @@ class _Mapped:
         try:
             self.batches = _batches(path)
             self.schema: pa.Schema = self.batches[0].schema
+            self.header: list[str] = self.schema.names
         except BadInput:
             raise
         except (pa.ArrowException, OSError, ValueError, struct.error, IndexError) as error:
@@ -207,7 +208,7 @@ class _Rows:
 
         self.file, self.mapped = file, _mapped(file)
         schema = self.mapped.schema
-        self.header: list[str] = schema.names
+        self.header = self.mapped.header
         self.columns = Columns(self.header, str(file))
         assert self.columns.image is not None
         kind = schema.field(self.columns.image).type

@@ -13,7 +13,7 @@ from pathlib import Path
 from matchlight.core import BadInput
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
-from matchlight.data.formats.parquet import bounded
+from matchlight.data.formats.parquet import records
 from matchlight.data.formats.picture_files import find_pictures
 from matchlight.data.formats.pictures_alone import without_captions
 from matchlight.data.formats.safety import inside
@@ -68,7 +68,7 @@ def numbered(path: Path, folder: str, suffix: str) -> list[Path]:
     return [inside(path, f"{folder}/{file.name}") for _, file in sorted(found, key=lambda one: int(one[0][1]))]
 
 
-def _rows(file: Path) -> list[tuple[str, str | None]]:
+def _rows(file: Path) -> list[tuple[str, object]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -81,8 +81,8 @@ def _rows(file: Path) -> list[tuple[str, str | None]]:
     wanted = [one for one in (name, CAPTION if CAPTION in header else None) if one is not None]
     if not wanted:
         raise BadInput(f"{file}: no column image_path or caption; it has {', '.join(header)[:80]!r}")
-    rows = (record for batch in bounded(opened, file, wanted) for record in batch.to_pylist())
-    return [(_named(record.get(name), file, row), record.get(CAPTION)) for row, record in enumerate(rows)]
+    rows = enumerate(records(opened, file, wanted))
+    return [(_named(record.get(name or ""), file, row), record.get(CAPTION)) for row, record in rows]
 
 
 def _named(value: object, file: Path, row: int) -> str:

@@ -42,7 +42,7 @@ OURS = b"matchlight"
 class Line(TypedDict):
     """One row, as `Annotations.add` takes it."""
 
-    image: str
+    image: object
     captions: object
     split: object
     labels: object
@@ -246,7 +246,20 @@ def other_columns(columns: Columns) -> list[int]:
     return [place for place in places if place is not None]
 
 
-def bounded(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+def records(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[dict[str, object]]:
+    """The rows of some columns; what is damaged behind the header is one line too."""
+    import pyarrow as pa
+
+    try:
+        for batch in _bounded(opened, file, wanted):
+            yield from batch.to_pylist()
+    except BadInput:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadInput(f"{file}: damaged ({str(error).splitlines()[0][:60]}); copy it again") from error
+
+
+def _bounded(opened: pq.ParquetFile, file: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Rows a few at a time; a small file that unpacks to gigabytes is refused on the way."""
     about, seen = opened.metadata, 0
     most = max(MOST_UNPACKED, MOST_TIMES * os.stat(file).st_size)
@@ -270,21 +283,20 @@ def _entries(
     """`apart`: names there are no places; only the row before's name with the same picture is one picture."""
     split = split_of(file)
     last, number, row = None, -1, -1
-    for batch in bounded(opened, file, wanted):
-        for record in batch.to_pylist():
-            row += 1
-            image = record.get(header[columns.image or 0])
-            name = image.get("path") if isinstance(image, dict) else image
-            if name is None or name != last or (apart and not _again(file, header[columns.image or 0], row, number)):
-                last, number = name, row
-            yield {
-                "image": name or f"{file.stem}-{row:06d}",
-                "captions": captions_of(record, columns, header),
-                "split": record.get(header[columns.split]) if columns.split is not None else split,
-                "labels": record.get(header[columns.labels]) if columns.labels is not None else None,
-                "caption_labels": record.get("caption_labels"),
-                "key": f"{file.name}:{number}" if apart else None,
-            }
+    for record in records(opened, file, wanted):
+        row += 1
+        image = record.get(header[columns.image or 0])
+        name = image.get("path") if isinstance(image, dict) else image
+        if name is None or name != last or (apart and not _again(file, header[columns.image or 0], row, number)):
+            last, number = name, row
+        yield {
+            "image": name or f"{file.stem}-{row:06d}",
+            "captions": captions_of(record, columns, header),
+            "split": record.get(header[columns.split]) if columns.split is not None else split,
+            "labels": record.get(header[columns.labels]) if columns.labels is not None else None,
+            "caption_labels": record.get("caption_labels"),
+            "key": f"{file.name}:{number}" if apart else None,
+        }
 
 
 def captions_of(record: dict[str, object], columns: Columns, header: list[str]) -> object:

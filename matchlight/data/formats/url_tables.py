@@ -19,7 +19,7 @@ from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_lines import LONGEST_CELL
 from matchlight.data.formats.csv_tables import IMAGE, ONE, SEPARATORS, encoding_of, first_lines
 from matchlight.data.formats.folder_walk import is_hidden, walk
-from matchlight.data.formats.parquet import bounded
+from matchlight.data.formats.parquet import records
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import stays_inside
 from matchlight.pairs import Pairs
@@ -62,11 +62,8 @@ class Table:
 
         opened = pq.ParquetFile(self.path)
         names = [opened.schema_arrow.names[place] for place in (self.url, self.text)]
-        row = -1
-        for batch in bounded(opened, self.path, names):
-            for record in batch.to_pylist():
-                row += 1
-                yield row, str(record[names[0]] or ""), str(record[names[1]] or "")
+        for row, record in enumerate(records(opened, self.path, names)):
+            yield row, str(record[names[0]] or ""), str(record[names[1]] or "")
 
 
 class UrlTables(Format):
