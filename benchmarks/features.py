@@ -24,8 +24,9 @@ from PIL import Image
 
 from matchlight.console import track
 from matchlight.data.formats.sources import BytePictures
+from matchlight.devices import pick_device
 from matchlight.inputs.backbones.preprocessing import Preprocessing
-from matchlight.inputs.features import Backbone, _device, _run, _seen, backbone
+from matchlight.inputs.features import Backbone, _run, _seen, backbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.pairs import Pairs, PictureSource
 
@@ -100,7 +101,7 @@ def main() -> None:
         pictures_there = Pairs.read(asked.data).pictures
         assert pictures_there is not None, f"{asked.data} has no pictures"
         source = pictures_there.take(np.arange(min(asked.pictures, len(pictures_there))))
-    lines = measure(source, _device(asked.device))
+    lines = measure(source, pick_device(asked.device))
     print(f"{'size':12} {'network':8} {'batch':>5} {'network ms':>11} {'cpu ms':>7} {'pictures/s':>11} {'ratio':>6}")
     for line in lines:
         numbers = f"{line['network ms']:11.2f} {line['cpu ms']:7.2f} {line['pictures/s']:11.1f} {line['ratio']:6.2f}"

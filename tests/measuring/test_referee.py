@@ -281,7 +281,7 @@ def test_the_command_gives_intervals_and_a_paired_test(files, capsys):
     [
         (["--protocol", "all", "--against", "x.npy"], "--against compares by one protocol"),
         (["--against", "nothing.npy"], "nothing.npy"),
-        (["some_run"], "either a run folder or --from-scores"),
+        (["some_run"], "a run folder, --from-scores FILE.npy or --vectors FILE.npz, one of the three"),
         (["--scores", "kept.npy"], "in a file already"),
     ],
 )

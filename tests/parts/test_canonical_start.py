@@ -70,7 +70,7 @@ def test_before_the_first_step_scores_are_those_of_the_closed_form(bert: str) ->
 
 
 @pytest.mark.parametrize("pooling", ["gpo", "top"])
-def test_pairs_fit_before_the_first_step_also_through_wrong_ones(bert: str, pooling: str) -> None:
+def test_pairs_fit_before_the_first_step(bert: str, pooling: str) -> None:
     images, texts = vectors(started(bert, pooling=pooling)[0])
     own = (images[np.repeat(np.arange(60), 2)] * texts).sum(1)[:80]
     other = (images[np.repeat(np.roll(np.arange(40), 1), 2)] * texts[:80]).sum(1)
@@ -105,7 +105,7 @@ def test_frozen_parts_stay_and_a_run_opens_again(bert: str, tmp_path: Path) -> N
     reader = run.matcher.encoders[TEXT].reader
     fresh = VSEInfinity(**SMALL, sentences=bert).network(ml.core.Sizes(1, 1, "regions", 12)).encoders[TEXT].reader
     assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), fresh.parameters(), strict=True))
-    assert ml.evaluate(run, pairs, "test")["rsum"] > 0
+    assert ml.evaluate(run, pairs, "test")["rsum"] > 400  # through 40% wrong pairs; 160 by chance
 
 
 def test_both_sides_from_folders_tuned_and_resumed_to_the_same_weights(
