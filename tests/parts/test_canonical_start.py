@@ -105,7 +105,7 @@ def test_frozen_parts_stay_and_a_run_opens_again(bert: str, tmp_path: Path) -> N
     reader = run.matcher.encoders[TEXT].reader
     fresh = VSEInfinity(**SMALL, sentences=bert).network(ml.core.Sizes(1, 1, "regions", 12)).encoders[TEXT].reader
     assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), fresh.parameters(), strict=True))
-    assert ml.evaluate(run, pairs, "test")["rsum"] > 400  # through 40% wrong pairs; 160 by chance
+    assert ml.evaluate(run, pairs, "test")["rsum"] > 400  # through 40% wrong pairs; 291 by chance
 
 
 def test_both_sides_from_folders_tuned_and_resumed_to_the_same_weights(
