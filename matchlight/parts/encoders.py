@@ -195,7 +195,7 @@ class LastState(nn.Module):
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
-def behind_backbone(weights: dict[str, Tensor], matcher: nn.Module) -> dict[str, Tensor]:
+def weights_behind_backbone(weights: dict[str, Tensor], matcher: nn.Module) -> dict[str, Tensor]:
     """Weights that were learnt on stored features, for a matcher with a backbone before them: it keeps its own."""
     own = matcher.state_dict()
     if not any(".backbone." in name for name in own) or any(".backbone." in name for name in weights):

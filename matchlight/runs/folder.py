@@ -22,7 +22,7 @@ from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
-from matchlight.parts.encoders import behind_backbone
+from matchlight.parts.encoders import weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
@@ -261,7 +261,7 @@ def _borrow(trainer: Trainer, source: Run) -> None:
     members = source.matcher.each()
     learnt = list(objective_weights(source.folder).values())
     for k, network in enumerate(trainer.networks.values()):
-        state = behind_backbone(members[k % len(members)].state_dict(), network.matcher)
+        state = weights_behind_backbone(members[k % len(members)].state_dict(), network.matcher)
         try:
             network.matcher.load_state_dict(state)
         except RuntimeError as problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.content import Extent
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
-from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.parquet import captions_of, holds_bytes, other_columns
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
-from matchlight.data.formats.sources import Pictures
-from matchlight.pairs import BadPicture, Pairs
+from matchlight.data.formats.sources import RowPictures
+from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,49 +78,12 @@ class ArrowFolder(Format):
         )
 
 
-class ArrowPictures(Pictures):
-    """Pictures inside Arrow files: `where` is (N, 2): file, row."""
+class ArrowPictures(RowPictures):
+    """Pictures inside Arrow files."""
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        column: str,
-        names: Sequence[str],
-        where: np.ndarray,
-        *,
-        max_pixels: int = MAX_PIXELS,
-    ):
-        super().__init__(names, max_pixels=max_pixels)
-        self.files, self.column, self.where = tuple(files), column, where
-
-    def read(self, index: int) -> bytes:
-        """The file as it is."""
-        file, row = (int(value) for value in self.where[index])
-        try:
-            value = _mapped(self.files[file]).bytes_at(self.column, row)
-        except (OSError, ValueError, BadInput) as error:
-            raise BadPicture(f"{self.names[index]!r}: cannot be read from {self.files[file]}") from error
-        if value is None:
-            raise BadPicture(f"{self.names[index]!r}: no bytes in row {row} of {self.files[file]}", "missing")
-        return value
-
-    def weigh(self, index: int) -> int:
-        """Unknown without reading; equal for all, so that all are looked at."""
-        return 0
-
-    @property
-    def home(self) -> str:
-        """The folder of the first file."""
-        return os.path.realpath(self.files[0].parent)
-
-    def extent(self, index: int) -> Extent:
-        """Its row of a file, which is hashed as a whole."""
-        file, row = (int(value) for value in self.where[index])
-        return Extent(os.path.realpath(self.files[file]), part=str(row))
-
-    def take(self, index: np.ndarray) -> ArrowPictures:
-        """Some of the pictures, in this order."""
-        return ArrowPictures(self.files, self.column, self._taken(index), self.where[index], max_pixels=self.max_pixels)
+    def bytes_at(self, path: Path, row: int) -> bytes | None:
+        """The picture inside a row; None where the row has none."""
+        return _mapped(path).bytes_at(self.column, row)
 
 
 class _Mapped:

@@ -8,7 +8,7 @@ read by decoding its row group, the last few of which are kept. Splits come from
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.data.content import Extent
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
-from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
 from matchlight.data.formats.folder_walk import is_hidden
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
-from matchlight.data.formats.sources import Pictures
-from matchlight.pairs import BadPicture, Pairs
+from matchlight.data.formats.sources import RowPictures
+from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,54 +112,12 @@ def _tables(folder: Path) -> list[Path]:
     ]
 
 
-class ParquetPictures(Pictures):
-    """Pictures inside Parquet files: `where` is (N, 2): file, row."""
+class ParquetPictures(RowPictures):
+    """Pictures inside Parquet files."""
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        column: str,
-        names: Sequence[str],
-        where: np.ndarray,
-        *,
-        max_pixels: int = MAX_PIXELS,
-    ):
-        super().__init__(names, max_pixels=max_pixels)
-        self.files = tuple(files)
-        self.column = column
-        self.where = where
-
-    def read(self, index: int) -> bytes:
-        """The file as it is."""
-        file, row = (int(value) for value in self.where[index])
-        path = self.files[file]
-        try:
-            value = _bytes(path, self.column, row)
-        except (OSError, ValueError) as error:
-            raise BadPicture(f"{self.names[index]!r}: cannot be read from {path}") from error
-        if value is None:
-            raise BadPicture(f"{self.names[index]!r}: no bytes in row {row} of {path}", "missing")
-        return value
-
-    def weigh(self, index: int) -> int:
-        """Unknown without reading; equal for all, so that all are looked at."""
-        return 0
-
-    @property
-    def home(self) -> str:
-        """The folder of the first file."""
-        return os.path.realpath(self.files[0].parent)
-
-    def extent(self, index: int) -> Extent:
-        """Its row of a file, which is hashed as a whole: the bytes of a row have no place of their own."""
-        file, row = (int(value) for value in self.where[index])
-        return Extent(os.path.realpath(self.files[file]), part=str(row))
-
-    def take(self, index: np.ndarray) -> ParquetPictures:
-        """Some of the pictures, in this order."""
-        return ParquetPictures(
-            self.files, self.column, self._taken(index), self.where[index], max_pixels=self.max_pixels
-        )
+    def bytes_at(self, path: Path, row: int) -> bytes | None:
+        """The picture inside a row; None where the row has none."""
+        return _bytes(path, self.column, row)
 
 
 def _bytes(path: Path, column: str, row: int) -> bytes | None:

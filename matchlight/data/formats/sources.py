@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from PIL import Image
@@ -58,6 +59,59 @@ class Pictures:
 
     def _taken(self, index: np.ndarray) -> list[str]:
         return [self.names[i] for i in index]
+
+
+class RowPictures(Pictures):
+    """Pictures inside the rows of tables: `where` is (N, 2): file, row. A subclass says how a row's bytes are read."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        column: str,
+        names: Sequence[str],
+        where: np.ndarray,
+        *,
+        max_pixels: int = MAX_PIXELS,
+    ):
+        super().__init__(names, max_pixels=max_pixels)
+        self.files, self.column, self.where = tuple(files), column, where
+
+    def bytes_at(self, path: Path, row: int) -> bytes | None:
+        """The picture inside a row; None where the row has none."""
+        raise NotImplementedError
+
+    def _place(self, index: int) -> tuple[Path, int]:
+        file, row = (int(value) for value in self.where[index])
+        return self.files[file], row
+
+    def read(self, index: int) -> bytes:
+        """The file as it is."""
+        path, row = self._place(index)
+        try:
+            value = self.bytes_at(path, row)
+        except (OSError, ValueError) as error:  # BadInput is a ValueError
+            raise BadPicture(f"{self.names[index]!r}: cannot be read from {path}") from error
+        if value is None:
+            raise BadPicture(f"{self.names[index]!r}: no bytes in row {row} of {path}", "missing")
+        return value
+
+    def weigh(self, index: int) -> int:
+        """Unknown without reading; equal for all, so that all are looked at."""
+        return 0
+
+    @property
+    def home(self) -> str:
+        """The folder of the first file."""
+        return os.path.realpath(self.files[0].parent)
+
+    def extent(self, index: int) -> Extent:
+        """Its row of a file, which is hashed as a whole: the bytes of a row have no place of their own."""
+        path, row = self._place(index)
+        return Extent(os.path.realpath(path), part=str(row))
+
+    def take(self, index: np.ndarray) -> Self:
+        """Some of the pictures, in this order."""
+        return type(self)(self.files, self.column, self._taken(index), self.where[index], max_pixels=self.max_pixels)
 
 
 class FolderPictures(Pictures):
