@@ -39,6 +39,12 @@ class ReproduceOptions:
     truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`: colours clean and noisy pairs.")] = (
         None
     )
+    split: Annotated[
+        str | None, typer.Option(help="What is measured and shown (default: testall if there is one, else test).")
+    ] = None
+    fold: Annotated[
+        int | None, typer.Option(min=1, help="Pictures of a gallery: figures are means over galleries of that size.")
+    ] = None
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto"
     json: Json = False
 
@@ -67,6 +73,8 @@ def reproduce(asked: ReproduceOptions) -> None:
         "run": asked.run or None,
         "scores": asked.scores or None,
         "truth": asked.truth,
+        "split": asked.split,
+        "fold": asked.fold,
     }
     chosen.refuse(options)
     given = parse(asked.settings or [])

@@ -26,8 +26,8 @@ MOST = 2
 
 def ranks(work: Work, *, run: Paths | None = None, scores: Paths | None = None) -> Result:
     """Cross-retrieval ranks of the test pairs: of one or two runs or score files, else of rounds trained here."""
-    work.check_splits("test")
-    owner = work.pairs.subset("test").picture
+    work.check_splits(work.split)
+    owner = work.pairs.subset(work.split).picture
     by_model = {name: cross_ranks(matrix, owner) for name, matrix in _scores(work, run, scores)}
     rows = [
         {"model": name, "ranks": bin, "pairs": count, "percent": 100 * count / len(values)}
@@ -56,14 +56,14 @@ def _scores(work: Work, run: Paths | None, scores: Paths | None) -> list[tuple[s
     if run is not None or scores is not None:
         work.check_idle()
     if scores is not None:
-        shape = (len(work.pairs.pictures_of("test")), len(work.pairs.rows("test")))
+        shape = (len(work.pairs.pictures_of(work.split)), len(work.pairs.rows(work.split)))
         return [(name, _read(path, shape)) for name, path in _named(_paths(work, scores, "score files"))]
     if run is not None:
         loaded = [Run.load(path, device=work.device) for path in _paths(work, run, "runs")]
     else:
         loaded = _rounds(work)
     names = [name for name, _ in _named([one.folder for one in loaded], [_called(one) for one in loaded])]
-    return [(name, split_scores(one, work.pairs, "test")) for name, one in zip(names, loaded, strict=True)]
+    return [(name, split_scores(one, work.pairs, work.split)) for name, one in zip(names, loaded, strict=True)]
 
 
 def _called(run: Run) -> str:

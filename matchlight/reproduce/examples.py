@@ -23,10 +23,10 @@ SHOWN, TOP = 6, 5
 
 def examples(work: Work, *, run: Paths | None = None, noise: float = 0.4) -> Result:
     """Test captions, drawn at random, with the five pictures that score best; those that fit are framed."""
-    work.check_splits("test")
+    work.check_splits(work.split)
     loaded, _ = asked_run(work, run, noise=noise)
-    scores = split_scores(loaded, work.pairs, "test")
-    queries = drawn(work.pairs, scores)
+    scores = split_scores(loaded, work.pairs, work.split)
+    queries = drawn(work.pairs, scores, split=work.split)
     report = work.measured(loaded, protocol="recall")
     table = [
         {"way": way, **{name: figure(report, way, name) for name in ("r1", "r5", "r10")}} for way in ("i2t", "t2i")

@@ -15,21 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from matchlight import files
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import pick_device
 from matchlight.measuring.protocols import Report
+from matchlight.measuring.protocols.recall import folds
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibit_page import data_facts, how_facts, page
 from matchlight.reproduce.needs import needs
-from matchlight.reproduce.numbers import Row, as_csv, plain
+from matchlight.reproduce.numbers import Row, as_csv, mean_report, plain
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, check_needs, train
 from matchlight.training.registry import Chosen, find, nearest
 
-SHARED = ("seeds", "quick", "settings", "device")
+SHARED = ("seeds", "quick", "settings", "device", "split", "fold")
 Paths = str | Path | Sequence[str | Path]  # one file or folder, or several
 Arguments = dict[str, Any]  # of a method
 Result = Row  # what NAME.json of an exhibit holds
@@ -38,6 +41,14 @@ Result = Row  # what NAME.json of an exhibit holds
 def paths_of(given: Paths) -> list[Path]:
     """What was given as a list of paths."""
     return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures and captions that are ranked among each other: places in their split."""
+
+    pictures: np.ndarray
+    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -65,10 +76,16 @@ class Work:
     quick: bool = False
     settings: Arguments = field(default_factory=dict)
     device: str = "auto"
+    split: str = ""  # what is measured and shown; where none is asked for, testall if there is one, else test
+    fold: int | None = None  # pictures of a gallery; None: the whole split is one
 
-    def check(self, setups: Iterable[MethodSetup], *, splits: Sequence[str] = ("train", "test")) -> None:
+    def __post_init__(self) -> None:
+        if not self.split:
+            object.__setattr__(self, "split", "testall" if "testall" in self.pairs.split_names else "test")
+
+    def check(self, setups: Iterable[MethodSetup], *, splits: Sequence[str] = ()) -> None:
         """Refuse before anything slow: missing splits or labels, and settings that none of the methods takes."""
-        self.check_splits(*splits)
+        self.check_splits(*(splits or ("train", self.split)))
         known = {"preset"}
         for one in setups:
             chosen = self._method(one)
@@ -85,6 +102,8 @@ class Work:
             if split not in self.pairs.split_names:
                 there = ", ".join(self.pairs.split_names) or "none"
                 raise BadInput(f"{self.pairs.root}: {self.name} needs a {split} split; this data has {there}")
+        if self.fold is not None:
+            self.galleries()
 
     def check_idle(self) -> None:
         """Refuse settings where nothing is trained: they would change nothing."""
@@ -93,7 +112,8 @@ class Work:
 
     def _asked(self) -> str:
         where = pick_device(self.device).type
-        return how_facts(seeds=self.seeds, quick=self.quick, settings=self.settings, device=where)
+        asked = how_facts(seeds=self.seeds, quick=self.quick, settings=self.settings, device=where)
+        return asked if self.fold is None else f"{asked}; galleries of {self.fold:,} pictures"
 
     def _below(self, one: MethodSetup) -> Arguments:
         """A setup's settings that anything else goes before, then the user's."""
@@ -119,15 +139,39 @@ class Work:
             return Run.load(folder, device=self.device)
         return train(one.method, data, folder, seed=seed, device=self.device, resume=True, start=start, **given)
 
-    def measured(self, run: Run, *, split: str = "test", protocol: str = "auto", fold: int | None = None) -> Report:
-        """A run's report on clean data, kept beside it."""
+    def galleries(self) -> list[Gallery]:
+        """The split that is measured as one gallery, or as galleries of `fold` pictures each, in file order."""
+        part = self.pairs.subset(self.split)
+        if self.fold is None:
+            return [Gallery(np.arange(len(part.names)), np.arange(len(part)))]
+        return [Gallery(*places) for places in folds(part, self.fold)]
+
+    def measured(
+        self, run: Run, *, split: str | None = None, protocol: str = "auto", fold: int | None = None
+    ) -> Report:
+        """A run's report on clean data, kept beside it: the mean over folds where folds are asked for."""
+        split, fold = split or self.split, fold or self.fold
         kept = run.folder / f"report-{split}-{protocol}{'' if fold is None else f'-{fold}'}.json"
         if run.folder.parent != self.out / "runs":
-            return evaluate(run, self.pairs, split, protocol=protocol, fold=fold)
+            return self._measure(run, split, protocol, fold)
         if not kept.is_file():
-            files.write_json(kept, evaluate(run, self.pairs, split, protocol=protocol, fold=fold))
+            files.write_json(kept, self._measure(run, split, protocol, fold))
         report: Report = files.read_json(kept, "a run's report")
         return report
+
+    def _measure(self, run: Run, split: str, protocol: str, fold: int | None) -> Report:
+        if fold is None or protocol == "pmrp":
+            return evaluate(run, self.pairs, split, protocol=protocol, fold=fold)
+        if protocol == "recall":
+            return evaluate(run, self.pairs, split, protocol="five-fold", fold=fold)
+        pictures = self.pairs.pictures_of(split)
+        elsewhere = np.setdiff1d(np.arange(len(self.pairs.names)), pictures)
+        reports = []
+        for places, _ in folds(self.pairs.subset(split), fold):
+            part = np.union1d(elsewhere, pictures[places])  # thresholds are chosen on other splits
+            rows = np.flatnonzero(np.isin(self.pairs.picture, part))
+            reports.append(evaluate(run, self.pairs.select(part, rows), split, protocol=protocol))
+        return mean_report(reports)
 
     def save(
         self,
@@ -154,6 +198,8 @@ class Work:
             "seeds": self.seeds,
             "quick": self.quick,
             "settings": self.settings,
+            "split": self.split,
+            "fold": self.fold,
             **more,
             "published": list(published),
             "table": list(table),
@@ -187,7 +233,7 @@ class Exhibit:
 
     @property
     def options(self) -> list[str]:
-        """What can be asked of it besides seeds, quick, settings and device."""
+        """What can be asked of it besides seeds, quick, settings, device, split and fold."""
         return [name for name in inspect.signature(self.function).parameters if name != "work"]
 
     def refuse(self, options: Mapping[str, object]) -> None:

@@ -65,6 +65,20 @@ def mean_and_spread(values: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return array.mean(0), np.asarray(spread)
 
 
+def mean_report(reports: Sequence[Row]) -> Row:
+    """The mean of several reports of one kind, figure by figure; what is no number is that of the first."""
+    first = reports[0]
+    out: Row = {}
+    for name, value in first.items():
+        every = [one[name] for one in reports if name in one]
+        if isinstance(value, dict):
+            out[name] = mean_report(every)
+        else:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            out[name] = float(np.mean(every)) if number else value
+    return out
+
+
 def with_spread(mean: float, spread: float, *, seeds: int) -> str | float:
     """A table's entry: the mean, and how seeds differ where there are several."""
     return float(mean) if seeds < 2 else f"{mean:.3f} ± {spread:.3f}"
