@@ -11,8 +11,10 @@ import typer
 
 from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
 from matchlight.cli.output import as_typed, emit, say_next
+from matchlight.console import say
 
 if TYPE_CHECKING:
+    from matchlight.measuring.metrics.arrays import Array
     from matchlight.measuring.referee import Scored
     from matchlight.pairs import Pairs
 
@@ -46,6 +48,24 @@ class EvaluateOptions:
     from_scores: Annotated[
         list[Path] | None, typer.Option(help="Measure another tool's FILE.npy instead of a run; several: their mean.")
     ] = None
+    from_run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.trec|FILE.json",
+            help="Measure ranked lists instead: TREC's run, or JSON of ranx or MTEB. Twice: pictures ask, captions.",
+        ),
+    ] = None
+    qrels: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="What is relevant, for each --from-run.")] = (
+        None
+    )
+    trec: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write TREC's runs and qrels of both directions.")
+    ] = None
+    ranx: Annotated[Path | None, typer.Option(metavar="DIR", help="The same as JSON that ranx reads.")] = None
+    mteb: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures as results of MTEB tasks.")] = None
+    depth: Annotated[
+        int, typer.Option(min=10, help="Items a query, for --trec and --ranx; ties with the last one stay.")
+    ] = 1000
     vectors: Vectors = None
     device: Device = "auto"
     precision: Annotated[
@@ -57,14 +77,19 @@ class EvaluateOptions:
 
 @command_of(EvaluateOptions)
 def evaluate(asked: EvaluateOptions) -> None:
-    """Measure a run, or vectors or a score matrix of any tool, on a split.
+    """Measure a run, or vectors, a score matrix or ranked lists of any tool, on a split.
 
     Example: matchlight evaluate runs/first --data scenes --split test --ci
     """
     from matchlight.core import BadInput
 
+    if asked.from_run or asked.qrels:
+        report_on_lists(asked)
+        return
     if sum(map(bool, (asked.run, asked.from_scores, asked.vectors))) != 1:
-        raise BadInput("evaluate takes a run folder, --from-scores FILE.npy or --vectors FILE.npz, one of the three")
+        raise BadInput(
+            "evaluate takes a run folder, --from-scores FILE.npy, --vectors FILE.npz or --from-run FILE, one of them"
+        )
     if asked.from_scores and asked.scores is not None:
         raise BadInput("--scores keeps the scores of a run; with --from-scores they are in a file already")
     if asked.against is not None and asked.protocol == "all":
@@ -86,6 +111,7 @@ def evaluate(asked: EvaluateOptions) -> None:
         from matchlight.files import write_array
 
         write_array(asked.scores, mine.matrix)
+    write_lists(asked, mine.matrix, pairs)
     other = None if asked.against is None else read([asked.against])
     report = report_of(
         mine,
@@ -133,6 +159,44 @@ def _of_vectors(vectors: Path, pairs: Pairs, split: str, *, device: str) -> Scor
     from matchlight.runs.folder import Run
 
     return scored(*Run.of_vectors(vectors, pairs, device=device), split)
+
+
+def report_on_lists(asked: EvaluateOptions) -> None:
+    """Print the report on ranked lists of any tool."""
+    from matchlight.core import BadInput
+    from matchlight.measuring.rankings import evaluate_both, evaluate_rankings, ranked_table, read_qrels, read_run
+
+    theirs, truths = asked.from_run or [], asked.qrels or []
+    if len(theirs) != len(truths) or len(theirs) > 2:
+        raise BadInput("--from-run FILE goes with --qrels FILE, once, or twice: pictures asking, then captions asking")
+    if asked != EvaluateOptions(from_run=asked.from_run, qrels=asked.qrels, ties=asked.ties, json=asked.json):
+        raise BadInput("--from-run measures ranked lists alone; beside --qrels it takes --ties and --json")
+    runs, judged = [read_run(path) for path in theirs], [read_qrels(path) for path in truths]
+    report: Mapping[str, object]
+    if len(runs) == 1:
+        report = evaluate_rankings(runs[0], judged[0], ties=asked.ties)
+    else:
+        report = evaluate_both((runs[0], runs[1]), (judged[0], judged[1]), ties=asked.ties)
+    if asked.json:
+        emit(report)
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(ranked_table(report))
+
+
+def write_lists(asked: EvaluateOptions, matrix: Array, pairs: Pairs) -> None:
+    """What was asked for beside the report: the lists or the figures in other tools' files."""
+    from matchlight.measuring.rankings import write_mteb, write_rankings
+
+    part, name = pairs.subset(asked.split), "matchlight" if not asked.run else asked.run[0].resolve().name
+    for kind, out in (("trec", asked.trec), ("ranx", asked.ranx)):
+        if out is not None:
+            say(f"written: {write_rankings(out, matrix, part, kind=kind, depth=asked.depth, name=name)}")
+    if asked.mteb is not None:
+        task = pairs.root.resolve().name
+        for path in write_mteb(asked.mteb, matrix, part, task=task, split=asked.split, ties=asked.ties):
+            say(f"written: {path}")
 
 
 def print_report(report: Mapping[str, object]) -> None:

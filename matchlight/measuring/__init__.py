@@ -5,6 +5,7 @@ In reading order:
     metrics/         pure functions on scores and relevance: ranks, precision, NDCG, confidence intervals
     protocols/       the field's evaluation protocols by name, one report each
     referee.py       scores of a run or of any tool under a protocol; ensembles, two against each other
+    rankings/        ranked lists of other tools: TREC, ranx, MTEB, out and in
     significance.py  which methods of a comparison differ for sure
     device_ranks.py  scores and ranks that stay on the device
     onepage.py       the frame of reports that are one HTML file
