@@ -281,7 +281,7 @@ def test_the_command_gives_intervals_and_a_paired_test(files, capsys):
     [
         (["--protocol", "all", "--against", "x.npy"], "--against compares by one protocol"),
         (["--against", "nothing.npy"], "nothing.npy"),
-        (["some_run"], "a run folder, --from-scores FILE.npy or --vectors FILE.npz, one of the three"),
+        (["some_run"], "a run folder, --from-scores FILE.npy, --vectors FILE.npz or --from-run FILE, one of them"),
         (["--scores", "kept.npy"], "in a file already"),
     ],
 )
