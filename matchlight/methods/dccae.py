@@ -184,7 +184,7 @@ METHODS = [
         paper="On Deep Multi-View Representation Learning (ICML 2015)",
         needs=("vectors",),
         small=SMALL,
-        presets={"wikipedia": SMALL},
+        presets={"wikipedia": SMALL, **{name: {} for name in ("inria", "nuswide", "xmedianet")}},
         pooled=True,
     ),
 ]

@@ -58,6 +58,7 @@ class DeepSM(LabelTraining):
             clip=self.clip,
             select=self.select,
             validate_every=self.validate_every,
+            validate_loss=True,
             protocol="labels",
         )
 
@@ -71,7 +72,12 @@ METHODS = [
         paper="Cross-Modal Retrieval with CNN Visual Features: A New Baseline (IEEE Trans. Cybernetics 2017)",
         needs=("labels",),
         small=SMALL,
-        presets={"wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 20}},
+        presets={
+            "wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 20},
+            "inria": {"batch": 200},  # MRL's networks, so MRL's batches
+            "nuswide": {"batch": 500},
+            "xmedianet": {"batch": 500},
+        },
         pooled=True,
     ),
 ]

@@ -112,7 +112,10 @@ METHODS = [
         paper="Deep Supervised Cross-Modal Retrieval (CVPR 2019)",
         needs=("labels",),
         small=SMALL,
-        presets={"wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 30}},
+        presets={
+            "wikipedia": {**SMALL, "hidden": 512, "inputs": "raw", "epochs": 30},
+            **{name: {} for name in ("inria", "nuswide", "xmedianet", "flickr25k", "coco")},  # nobody names others
+        },
         pooled=True,
     ),
 ]

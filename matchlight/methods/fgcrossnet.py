@@ -177,7 +177,10 @@ METHODS = [
         paper="A New Benchmark and Approach for Fine-grained Cross-media Retrieval (ACM MM 2019)",
         needs=("labels",),
         small=SMALL,
-        presets={"wikipedia": {**SMALL, "inputs": "root", "rate": 5e-3, "epochs": 12}},
+        presets={
+            "wikipedia": {**SMALL, "inputs": "root", "rate": 5e-3, "epochs": 12},
+            **{name: {} for name in ("inria", "nuswide", "xmedianet")},  # nobody names others
+        },
         pooled=True,
     ),
 ]

@@ -149,6 +149,7 @@ class MRL(LabelTraining):
             clip=self.clip,
             select=self.select,
             validate_every=self.validate_every,
+            validate_loss=True,
             protocol="labels",
         )
 

@@ -153,7 +153,13 @@ METHODS = [
         paper="Scalable Deep Multimodal Learning for Cross-Modal Retrieval (SIGIR 2019)",
         needs=("labels",),
         small=SMALL,
-        presets={"wikipedia": {**SMALL, "inputs": "raw", "epochs": 30}},
+        presets={
+            "wikipedia": {**SMALL, "inputs": "raw", "epochs": 30},
+            "inria": {"batch": 500},  # its code takes 500 where there are 100 classes or more, else 100
+            "nuswide": {},
+            "xmedianet": {"batch": 500},
+            "coco": {},
+        },
         pooled=True,
     ),
 ]

@@ -12,6 +12,8 @@ In reading order:
     mrl_methods.py      the methods of MRL's figures
     mrl_curves.py       MRL: precision and recall, convergence
     mrl_maps.py         MRL: representations and clusters in the plane
+    linear/             the linear baselines of MRL: MCCA, PLS, GMA, MvDA
+    mrl_linear.py       the linear baselines on a data set
     sharing.py          semantic sharing: sensitivity, Micro-F1, consistency
     failures.py         semantic sharing: queries that went wrong
     aoq_ranks.py        AOQ: cross-retrieval ranks

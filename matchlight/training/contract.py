@@ -135,6 +135,7 @@ class Recipe(NetworkPlan):
     schedule: Schedule = constant
     select: str = "best"  # by validation | "noisy": by held-out training rows as they are | "last"
     validate_every: int = 1  # epochs
+    validate_loss: bool = False  # log the network's own loss on the rows that are held out as well
     patience: int = 0  # validations without a gain before stopping; 0 = never stop early
     siblings: str = "masked"  # captions of one picture inside a batch
     protocol: Literal["recall", "labels"] = "recall"  # what validation measures: rsum | MAP

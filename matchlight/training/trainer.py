@@ -245,6 +245,8 @@ class Trainer:
         """Judge the model on held rows; keep it if it is the best so far (or if the last one is wanted)."""
         matcher = self.result()
         report = devices.broadcast(self._measure(matcher) if self.chief and len(self.held) else None)
+        if report is not None and self.recipe.validate_loss:
+            report = {**report, "loss": self._held_loss(matcher)}
         value = self._value(report)
         if self.recipe.select == "last" or report is None or value > self.best.value:
             self.best = Best(value, self.epoch, report)
@@ -266,6 +268,17 @@ class Trainer:
         named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
         held = self.pairs.select(pictures, self.held)
         return dict(evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None))
+
+    @torch.no_grad()
+    def _held_loss(self, matcher: Matcher) -> float:
+        """The mean loss of held rows, in the same batches after every epoch: a contrast depends on what is beside."""
+        objective, matcher = self.networks["A"].objective.eval(), matcher.eval()
+        total = 0.0
+        for rows in plan(self.held, self.recipe.batch, seeded(self.seed, 78)):
+            embeddings, batch = whole_batch(matcher, collate(self.table, rows, repeat=self.repeat).to(self.device))
+            scores = score_batch(matcher, embeddings, batch, matrix=objective.needs_matrix)
+            total += len(rows) * float(objective.total(objective(scores, embeddings, batch)))
+        return total / len(self.held)
 
     def _diverged(self, how: str) -> BadInput:
         kept = f"{self.folder} keeps the last good state"
