@@ -20,9 +20,10 @@ class ReproduceOptions:
     settings: Annotated[
         list[str] | None, typer.Argument(help="name=value for whatever is trained, as in epochs=20 preset=paper.")
     ] = None
-    data: Annotated[Path | None, typer.Option("--data", help="Any data that `matchlight data info` understands.")] = (
-        None
-    )
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", help="Any data that `matchlight data info` understands; for some, several times."),
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="The folder for figures, numbers and runs; called again, it goes on."),
@@ -66,8 +67,8 @@ def reproduce(asked: ReproduceOptions) -> None:
     from matchlight.training.registry import parse
 
     chosen = exhibit(asked.name)
-    if asked.data is None or asked.out is None:
-        raise BadInput(f"{asked.name} needs {'--data PATH' if asked.data is None else '-o DIR'}")
+    if not asked.data or asked.out is None:
+        raise BadInput(f"{asked.name} needs {'-o DIR' if asked.data else '--data PATH'}")
     options: dict[str, Any] = {
         "noise": asked.noise,
         "run": asked.run or None,
@@ -79,7 +80,7 @@ def reproduce(asked: ReproduceOptions) -> None:
     chosen.refuse(options)
     given = parse(asked.settings or [])
     result = chosen(
-        Pairs.read(asked.data),
+        [Pairs.read(path) for path in asked.data],
         asked.out,
         seeds=asked.seeds,
         quick=asked.quick,

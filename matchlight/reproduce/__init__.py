@@ -32,6 +32,7 @@ In reading order:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,6 @@ def exhibit(name: str) -> Exhibit:
     return EXHIBITS[name]
 
 
-def reproduce(name: str, pairs: Pairs, out: str | Path, **options: Any) -> Result:
-    """Make a table or figure by name: options are seeds, quick, settings, device and the exhibit's own."""
+def reproduce(name: str, pairs: Pairs | Sequence[Pairs], out: str | Path, **options: Any) -> Result:
+    """Make a table or figure by name: options are seeds, quick, settings, device, split, fold and its own."""
     return exhibit(name)(pairs, out, **options)

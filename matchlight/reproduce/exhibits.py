@@ -11,13 +11,14 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from matchlight import files
+from matchlight.console import say
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import pick_device
@@ -78,15 +79,25 @@ class Work:
     device: str = "auto"
     split: str = ""  # what is measured and shown; where none is asked for, testall if there is one, else test
     fold: int | None = None  # pictures of a gallery; None: the whole split is one
+    more: tuple[Pairs, ...] = ()  # further data sets, for exhibits that put several side by side
+    notes: list[str] = field(default_factory=list)  # what the page says of the runs beside the exhibit's own facts
 
     def __post_init__(self) -> None:
         if not self.split:
             object.__setattr__(self, "split", "testall" if "testall" in self.pairs.split_names else "test")
 
+    @property
+    def every(self) -> dict[str, Work]:
+        """The same work on each data set, by the name that is shown; like names are numbered."""
+        sets = [self.pairs, *self.more]
+        names = [pairs.root.name or "in memory" for pairs in sets]
+        shown = [name if names.count(name) == 1 else f"{name} {k}" for k, name in enumerate(names, 1)]
+        return {name: replace(self, pairs=pairs, more=()) for name, pairs in zip(shown, sets, strict=True)}
+
     def check(self, setups: Iterable[MethodSetup], *, splits: Sequence[str] = ()) -> None:
         """Refuse before anything slow: missing splits or labels, and settings that none of the methods takes."""
         self.check_splits(*(splits or ("train", self.split)))
-        known = {"preset"}
+        known, setups = {"preset"}, list(setups)
         for one in setups:
             chosen = self._method(one)
             check_needs(chosen.method, self.pairs)
@@ -94,6 +105,21 @@ class Work:
         for name in self.settings:
             if name not in known:
                 raise BadInput(f"{self.name} trains nothing that takes an argument {name!r}; {nearest(name, known)}")
+        self._check_preset(setups)
+
+    def _check_preset(self, setups: Sequence[MethodSetup]) -> None:
+        """A preset that nothing trained here has is refused; of methods that lack it the user is told now."""
+        preset, has = self.settings.get("preset", "auto"), {one.method: self._method(one).presets for one in setups}
+        if preset == "auto" or not has:
+            return
+        if not any(preset in presets for presets in has.values()):
+            known = {name for presets in has.values() for name in presets}
+            raise BadInput(f"preset={preset}: {self.name} trains nothing that has it; {nearest(str(preset), known)}")
+        for method in (method for method, presets in has.items() if preset not in presets):
+            line = f"{method} has no preset {preset}: it takes its paper's settings"
+            if line not in self.notes:
+                say(line)
+                self.notes.append(line)
 
     def check_splits(self, *splits: str) -> None:
         """Refuse data without these splits, and a machine that cannot draw."""
@@ -124,8 +150,12 @@ class Work:
 
     def arguments(self, one: MethodSetup) -> Arguments:
         """All arguments a setup is trained with: of what is asked of everybody, what its method takes."""
-        takes = {"preset", *self._method(one).defaults}
-        return {**{name: value for name, value in self._below(one).items() if name in takes}, **one.arguments}
+        chosen = self._method(one)
+        takes = {"preset", *chosen.defaults}
+        below = {name: value for name, value in self._below(one).items() if name in takes}
+        if below.get("preset", "auto") not in ("auto", *chosen.presets):
+            below["preset"] = "paper"
+        return {**below, **one.arguments}
 
     def train(self, one: MethodSetup, *, pairs: Pairs | None = None, seed: int = 0, start: Run | None = None) -> Run:
         """A trained run, from `runs` where it is finished."""
@@ -206,7 +236,8 @@ class Work:
         }
         if table:
             written.append(place.with_name(f"{self.name}.md"))
-            lines = [data_facts(self.pairs), self._asked(), *facts]
+            sets = [data_facts(pairs) for pairs in (self.pairs, *self.more)]
+            lines = [*sets, self._asked(), *self.notes, *facts]
             files.write_text(written[-1], page(self.name, lines, table, published=published, source=source))
         files.write_text(written[0], as_csv(rows))
         result["files"] = [str(file.name) for file in written]
@@ -225,6 +256,8 @@ class Exhibit:
     shows: str
     function: Callable[..., Result]  # (work, **options)
     averages: bool = False  # over seeds; others show one run
+    several: bool = False  # data sets side by side; others show one
+    of_training: bool = False  # shows what training logs: there is no split or fold to choose
 
     @property
     def needs(self) -> str:
@@ -242,15 +275,21 @@ class Exhibit:
             if value is not None and name not in (*SHARED, *self.options):
                 own = f"its own are {', '.join(self.options)}" if self.options else "it has none of its own"
                 raise BadInput(f"{self.name} takes no option {name!r}; {own}")
+        for name in ("split", "fold"):
+            if self.of_training and options.get(name) is not None:
+                raise BadInput(f"--{name} {options[name]}: {self.name} shows the training itself; it measures no split")
 
-    def __call__(self, pairs: Pairs, out: str | Path, **options: Any) -> Result:
-        """Make it from `pairs` into the folder `out`; options that are None count as not given."""
+    def __call__(self, pairs: Pairs | Sequence[Pairs], out: str | Path, **options: Any) -> Result:
+        """Make it from `pairs`, or several data sets, into `out`; options that are None count as not given."""
         self.refuse(options)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise BadInput("exhibits are made by one process; under torchrun, train and evaluate run by run")
         given = {name: value for name, value in options.items() if value is not None}
         shared = {name: given.pop(name) for name in SHARED if name in given}
-        work = Work(self.name, pairs, Path(out), **shared)
+        first, *more = [pairs] if isinstance(pairs, Pairs) else pairs
+        if more and not self.several:
+            raise BadInput(f"{self.name} shows one data set; {1 + len(more)} were given")
+        work = Work(self.name, first, Path(out), **shared, more=tuple(more))
         if work.seeds < 1 or (work.seeds > 1 and not self.averages):
             why = "at least 1 is needed" if work.seeds < 1 else f"{self.name} shows one run, it averages nothing"
             raise BadInput(f"seeds={work.seeds}: {why}")
