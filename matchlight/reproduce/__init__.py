@@ -11,6 +11,7 @@ In reading order:
     sheets.py           queries with their answers as pictures
     mrl_methods.py      the methods of MRL's figures
     mrl_curves.py       MRL: precision and recall, convergence
+    mrl_table.py        MRL: MAP by method and share of wrong labels
     mrl_maps.py         MRL: representations and clusters in the plane
     linear/             the linear baselines of MRL: MCCA, PLS, GMA, MvDA
     mrl_linear.py       the linear baselines on a data set
@@ -52,6 +53,7 @@ from matchlight.reproduce import (
     mrl_curves,
     mrl_maps,
     mrl_methods,
+    mrl_table,
     ncr_figures,
     ncr_runs,
     ncr_tables,
@@ -73,8 +75,16 @@ _ALL = (
     Exhibit(
         "mrl-convergence",
         mrl_methods.PAPER,
-        "loss and validation MAP by epoch, cross-entropy beside MRL",
+        "training loss, validation loss and MAP by epoch, cross-entropy beside MRL",
         mrl_curves.convergence,
+        averages=True,
+        of_training=True,
+    ),
+    Exhibit(
+        "mrl-map",
+        mrl_methods.PAPER,
+        "MAP by method and share of wrong labels, linear baselines among them",
+        mrl_table.main_table,
         averages=True,
     ),
     Exhibit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +12,19 @@ from matchlight.core import BadInput
 from matchlight.measuring.metrics import Relevance
 from matchlight.measuring.metrics import precision_recall as curve
 from matchlight.measuring.protocols import evaluate_scores, figure
-from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import MethodSetup, Result, Work
+from matchlight.reproduce.linear import LINEAR
+from matchlight.reproduce.mrl_linear import Plain
 from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 
 WAYS = {"i2t": "picture to text", "t2i": "text to picture"}
+MAPS = ("i2t", "t2i", "mean")
 EPOCHS = 100  # what the paper's figure shows
+LINEAR_FACT = "MCCA, PLS, GMA and MvDA are projections in closed form, as long as is best on val; they train no network"
 
 
 # ---- precision and recall --------------------------------------------------------------------------------------------
@@ -33,41 +37,56 @@ def precision_recall(work: Work, *, noise: float = 0.8) -> Result:
     rows: list[Row] = []
     maps: list[Row] = []
     for seed in range(work.seeds):
-        broken = noisy(work.pairs, noise, seed=seed)
-        for one in setups:
-            run = work.train(one, pairs=broken, seed=seed)
-            points, means = curves_of(run, work.pairs)
-            rows += [{"method": one.shown, "seed": seed, **point} for point in points]
-            maps.append({"method": one.shown, "seed": seed, **means})
-    chance = _chance(work.pairs)
-    names = [one.shown for one in setups]
+        for name, scores in scored(work, setups, noise=noise, seed=seed):
+            points, means = curves_of(scores, work)
+            rows += [{"method": name, "seed": seed, **point} for point in points]
+            maps.append({"method": name, "seed": seed, **means})
+    chance = _chance(work)
+    names = list(dict.fromkeys(one["method"] for one in maps))
     return work.save(
         rows,
         lambda: _draw_precision(names, rows, maps, chance),
         table=_map_table(names, maps),
+        facts=[LINEAR_FACT],
         noise=noise,
         chance=chance,
         map=maps,
     )
 
 
-def curves_of(run: Run, pairs: Pairs, *, split: str = "test") -> tuple[list[Row], Row]:
-    """Points of both curves of a run on a split, and its MAP both ways."""
-    part = pairs.subset(split)
-    assert part.labels is not None
-    scores = split_scores(run, pairs, split)
-    shared = Relevance.of_labels(part.labels.image, part.labels.text)
-    rows: list[Row] = []
-    for way, asked in {"i2t": (scores, shared), "t2i": (scores.T, shared.T)}.items():
-        for recall, precision in zip(*curve(*asked), strict=True):
-            rows.append({"way": way, "recall": float(recall), "precision": float(precision)})
-    report = evaluate_scores(scores, part, protocol="labels")
-    return rows, {way: figure(report, "map", way) for way in ("i2t", "t2i", "mean")}
+def scored(work: Work, setups: tuple[MethodSetup, ...], *, noise: float, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, scores of the split): of each method trained on wrong labels, then of the linear baselines."""
+    broken = noisy(work.pairs, noise, seed=seed)
+    for one in setups:
+        yield one.shown, split_scores(work.train(one, pairs=broken, seed=seed), work.pairs, work.split)
+    known = [split for split in ("val", work.split) if split in work.pairs.split_names]
+    plain = Plain.of(work.pairs, *known, device=work.device)
+    for name in LINEAR:
+        yield name, plain.fitted(name, broken, work.split)[0]
 
 
-def _chance(pairs: Pairs) -> float:
+def curves_of(scores: np.ndarray, work: Work) -> tuple[list[Row], Row]:
+    """Points of both curves on the split that is measured, and MAP both ways: the mean over its galleries."""
+    points: dict[tuple[str, float], list[float]] = {}
+    maps: dict[str, list[float]] = {}
+    whole = work.pairs.subset(work.split)
+    for gallery in work.galleries():
+        part, some = whole.select(gallery.pictures, gallery.rows), scores[np.ix_(gallery.pictures, gallery.rows)]
+        assert part.labels is not None
+        shared = Relevance.of_labels(part.labels.image, part.labels.text)
+        for way, asked in {"i2t": (some, shared), "t2i": (some.T, shared.T)}.items():
+            for recall, precision in zip(*curve(*asked), strict=True):
+                points.setdefault((way, float(recall)), []).append(float(precision))
+        report = evaluate_scores(some, part, protocol="labels")
+        for way in MAPS:
+            maps.setdefault(way, []).append(figure(report, "map", way))
+    rows = [{"way": way, "recall": at, "precision": float(np.mean(values))} for (way, at), values in points.items()]
+    return rows, {way: float(np.mean(values)) for way, values in maps.items()}
+
+
+def _chance(work: Work) -> float:
     """The share of relevant items: the precision of any order that knows nothing."""
-    part = pairs.subset("test").labels
+    part = work.pairs.subset(work.split).labels
     assert part is not None
     shared = Relevance.of_labels(part.image, part.text)
     return float(shared[:, :].mean())
@@ -78,7 +97,7 @@ def _map_table(names: list[str], maps: list[Row]) -> list[Row]:
     out = []
     for name in names:
         row: Row = {"method": name}
-        for way in ("i2t", "t2i", "mean"):
+        for way in MAPS:
             mean, spread = mean_and_spread([one[way] for one in maps if one["method"] == name])
             row[f"MAP {way}"] = with_spread(float(mean), float(spread), seeds=seeds)
         out.append(row)
@@ -115,7 +134,7 @@ def _seeds(rows: list[Row]) -> list[int]:
 
 
 def convergence(work: Work, *, noise: float = 0.8) -> Result:
-    """Training loss and validation MAP after every epoch, cross-entropy beside MRL."""
+    """Training loss, and validation loss on clean labels with MAP, after every epoch: cross-entropy beside MRL."""
     setups = tuple(replace(one, usual={"epochs": EPOCHS}) for one in (CROSS_ENTROPY, MRL))
     work.check(setups, splits=("train", "val"))
     rows: list[Row] = []
@@ -128,25 +147,27 @@ def convergence(work: Work, *, noise: float = 0.8) -> Result:
 
 
 def epochs_of(run: Run) -> list[Row]:
-    """What a run's log says of each epoch: its loss, and MAP on val."""
+    """What a run's log says of each epoch: its loss, and loss and MAP on val."""
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     if any(line["val"] is None for line in lines):
         raise BadInput(f"{run.folder}: some epochs were not validated; validate_every=1 is needed")
-    return [{"epoch": line["epoch"] + 1, "loss": line["loss"], **_val(line["val"]["map"])} for line in lines]
+    return [{"epoch": line["epoch"] + 1, "loss": line["loss"], **_val(line["val"])} for line in lines]
 
 
-def _val(val: dict[str, float]) -> dict[str, float]:
-    return {f"map_{way}": val[way] for way in ("i2t", "t2i", "mean")}
+def _val(val: Row) -> dict[str, float]:
+    """Loss and MAP of one epoch; runs of earlier versions logged no loss there."""
+    return {"val_loss": val.get("loss", float("nan"))} | {f"map_{way}": val["map"][way] for way in MAPS}
 
 
 def _peaks(setups: tuple[MethodSetup, ...], rows: list[Row]) -> list[Row]:
-    """Where MAP is best and what is left of it at the end, the mean over seeds."""
-    out = []
+    """Where MAP is best and validation loss lowest, and what both are at the end; means over seeds."""
+    out: list[Row] = []
     for one in setups:
-        _, curves = _over_seeds(rows, one.shown, "map_mean")
-        mean = np.mean(curves, axis=0)
-        best = int(mean.argmax())
-        out.append({"method": one.shown, "best MAP": float(mean[best]), "at epoch": best + 1, "last": float(mean[-1])})
+        mean, loss = (np.mean(_over_seeds(rows, one.shown, what)[1], axis=0) for what in ("map_mean", "val_loss"))
+        best, lowest = int(mean.argmax()), int(np.nan_to_num(loss, nan=np.inf).argmin())
+        line: Row = {"method": one.shown, "best MAP": float(mean[best]), "at epoch": best + 1, "last": float(mean[-1])}
+        line |= {"lowest loss on val": float(loss[lowest]), "at this epoch": lowest + 1, "last loss": float(loss[-1])}
+        out.append(line)
     return out
 
 
@@ -157,21 +178,33 @@ def _over_seeds(rows: list[Row], name: str, what: str) -> tuple[list[int], list[
 
 
 def _draw_convergence(setups: tuple[MethodSetup, ...], rows: list[Row]) -> style.Figure:
-    figure, axes = style.panels(2, 2, sharex=True, height=4.2)
-    colours = style.lines_of(["i2t", "t2i"])
-    top = max(max(row["map_i2t"], row["map_t2i"]) for row in rows)
+    """As the paper has it: training loss above, loss and MAP on val below, a column a method."""
+    figure, axes = style.panels(2, 2, sharex=True, height=4.4)
     for column, one in zip(axes.T, setups, strict=True):
         epochs, losses = _over_seeds(rows, one.shown, "loss")
-        style.band(column[0], epochs, *mean_and_spread(losses), color="black")
-        column[0].set_title(f"{one.shown}: training loss")
-        for way, title in WAYS.items():
-            epochs, curves = _over_seeds(rows, one.shown, f"map_{way}")
-            line = {**colours[way], "markevery": max(1, len(epochs) // 12)}
-            style.band(column[1], epochs, *mean_and_spread(curves), label=title, **line)
-        column[1].set(title=f"{one.shown}: validation MAP", xlabel="epoch", ylim=(0, 1.08 * top))
-        column[1].legend(loc="lower right")
+        style.band(column[0], epochs, *mean_and_spread(losses), color="black", label="loss")
+        column[0].set_title(f"{one.shown}: training")
+        column[1].set(title=f"{one.shown}: validation, clean labels", xlabel="epoch")
         style.whole_numbers(column[1].xaxis)
-    axes[0][0].set_ylabel("loss (mean of the epoch)")
-    axes[1][0].set_ylabel("MAP")
     style.letter(axes.flat)
+    for column, one in zip(axes.T, setups, strict=True):
+        _draw_validation(column[1], rows, one.shown)
+    axes[0][0].set_ylabel("loss (mean of the epoch)")
+    axes[1][0].set_ylabel("loss")
+    style.legend_below(figure, axes[1][0])
     return figure
+
+
+def _draw_validation(panel: style.Axes, rows: list[Row], name: str) -> None:
+    """Loss on the left axis, MAP both ways on the right one, which all panels share."""
+    epochs, losses = _over_seeds(rows, name, "val_loss")
+    style.band(panel, epochs, *mean_and_spread(losses), color="black", label="loss")
+    right, looks = panel.twinx(), style.lines_of(["i2t", "t2i"])
+    for way, title in WAYS.items():
+        _, curves = _over_seeds(rows, name, f"map_{way}")
+        line = {**looks[way], "markevery": max(1, len(epochs) // 12)}
+        style.band(right, epochs, *mean_and_spread(curves), label=f"MAP, {title}", **line)
+        panel.plot([], [], label=f"MAP, {title}", **looks[way])  # for the legend
+    right.set(ylabel="MAP", ylim=(0, 1.08 * max(max(row["map_i2t"], row["map_t2i"]) for row in rows)))
+    right.grid(False)
+    right.spines["right"].set_visible(True)

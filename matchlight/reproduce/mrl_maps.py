@@ -20,7 +20,7 @@ from matchlight.reproduce.layouts import (
     unit_rows,
     vectors_of,
 )
-from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MRL, methods, noisy
+from matchlight.reproduce.mrl_methods import CROSS_ENTROPY, MAPPED, MRL, methods, noisy
 from matchlight.reproduce.numbers import Row
 from matchlight.runs.folder import Run
 
@@ -33,9 +33,9 @@ MARKS = {"picture": "o", "text": "^"}
 
 def representations(work: Work, *, noise: float = 0.6) -> Result:
     """Test items as each method represents them, trained on wrong labels; first the two inputs, each by itself."""
-    setups = methods(work)
+    setups = methods(work, MAPPED)
     work.check(setups)
-    items = chosen_items(work.pairs, frequent(work.pairs))
+    items = chosen_items(work.pairs, frequent(work.pairs, split=work.split), split=work.split)
     broken = noisy(work.pairs, noise, seed=0)
     runs = {one.shown: work.train(one, pairs=broken) for one in setups}
     maps: list[tuple[str, list[Row]]] = []  # title, points
@@ -115,7 +115,7 @@ def clusters(work: Work, *, noise: float = 0.6) -> Result:
     """Four classes, drawn at random, round the centres that were learned for them: cross-entropy beside MRL."""
     setups = (CROSS_ENTROPY, MRL)
     work.check(setups)
-    items = chosen_items(work.pairs, _four(work.pairs))
+    items = chosen_items(work.pairs, _four(work.pairs, work.split), split=work.split)
     broken = noisy(work.pairs, noise, seed=0)
     maps, rows, table = [], [], []
     for one in setups:
@@ -136,9 +136,9 @@ def clusters(work: Work, *, noise: float = 0.6) -> Result:
     return work.save(rows, lambda: _draw_clusters(maps, items.names), table=table, noise=noise, classes=items.names)
 
 
-def _four(pairs: Pairs) -> np.ndarray:
+def _four(pairs: Pairs, split: str) -> np.ndarray:
     """Four of the more frequent classes, at random from a fixed seed."""
-    known = frequent(pairs)
+    known = frequent(pairs, split=split)
     return np.sort(seeded(FOUR, len(known)).permutation(known)[:FOUR])
 
 

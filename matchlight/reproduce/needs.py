@@ -6,7 +6,8 @@ _LABELS = "labels, splits train and test"
 _WORDS = "captions, splits train and test"
 
 NEEDS = {
-    "mrl-pr": f"{_LABELS}; trains six methods a seed [Wikipedia, INRIA-Websearch, NUS-WIDE, XMediaNet]",
+    "mrl-pr": f"{_LABELS}; trains seven methods a seed [Wikipedia, INRIA-Websearch, NUS-WIDE, XMediaNet]",
+    "mrl-map": f"{_LABELS}; trains 28 runs a seed [Wikipedia, INRIA-Websearch, NUS-WIDE, XMediaNet]",
     "mrl-convergence": f"{_LABELS}, val; trains two runs a seed [INRIA-Websearch]",
     "mrl-tsne": f"{_LABELS}; trains six methods [Wikipedia]",
     "mrl-clusters": f"{_LABELS}, at least four classes; trains two runs [Wikipedia]",

@@ -21,6 +21,7 @@ from matchlight.data import formats
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth, mismatch
 from matchlight.measuring.metrics import auroc
+from matchlight.measuring.protocols import evaluate_scores
 from matchlight.pairs import Labels, Pairs
 from matchlight.reproduce import (
     EXHIBITS,
@@ -28,6 +29,7 @@ from matchlight.reproduce import (
     exhibits,
     failures,
     layouts,
+    mrl_curves,
     ncr_figures,
     ncr_runs,
     reproduce,
@@ -36,7 +38,9 @@ from matchlight.reproduce import (
 from matchlight.reproduce.mrl_maps import centres_of
 from matchlight.reproduce.numbers import as_csv, as_markdown, plain
 from matchlight.runs.evaluation import split_scores
+from matchlight.scoring.encode import encode_both
 from matchlight.training.division import gaussians, looks_clean
+from matchlight.training.registry import Chosen, methods
 from tests.tiny import Arrays, tiny_pairs
 
 SMALL: dict[str, Any] = {"preset": "small", "epochs": 2, "dim": 16, "hidden": 8, "batch": 8, "rate": 2e-3}
@@ -85,6 +89,9 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
         (["mrl-pr", "--truth", "x.json"], "takes no option 'truth'"),
         (["mrl-pr", "epchs=2"], "did you mean 'epochs'"),
         (["mrl-clusters", "--seeds", "2"], "shows one run"),
+        (["mrl-pr", "preset=inriaa"], "did you mean 'inria'"),
+        (["mrl-convergence", "--split", "val"], "shows the training itself"),
+        (["mrl-pr", "--fold", "5"], "two folds"),
         (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files"),
         (["aoq-ranks", "--scores", "none.npy"], "none.npy"),
         (["ncr-losses", "--run", "nowhere"], "not a run folder"),
@@ -99,6 +106,32 @@ def test_a_slip_is_one_clear_line(
     told = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(told) == 1 and hint in told[0]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_preset_that_a_method_lacks_is_told_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = exhibits.Work("x", tiny_pairs(), tmp_path, settings={"preset": "inria"})
+    setups = [exhibits.MethodSetup("MRL", "mrl"), exhibits.MethodSetup("sharing", "semantic_sharing")]
+    work.check(setups)
+    line = "semantic_sharing has no preset inria: it takes its paper's settings"
+    assert work.notes == [line] and line in capsys.readouterr().err
+    assert [work.arguments(one)["preset"] for one in setups] == ["inria", "paper"]
+
+
+def test_every_method_of_a_comparison_has_the_presets_of_its_sets() -> None:
+    known = {name: set(Chosen.of(method).presets) for name, method in methods().items()}
+    for name in ("mrl", "deep_sm", "dscmr", "sdml", "fgcrossnet", "dccae"):
+        assert {"wikipedia", "inria", "nuswide", "xmedianet"} <= known[name], name
+    for name in ("semantic_sharing", "dscmr"):
+        assert {"coco", "flickr25k", "nuswide"} <= known[name], name
+
+
+def test_data_sets_side_by_side_are_for_exhibits_that_have_room_for_them(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="one data set; 2 were given"):
+        reproduce("mrl-pr", [tiny_pairs(), tiny_pairs()], tmp_path / "out")
+    twice = exhibits.Work("x", tiny_pairs(), tmp_path, more=(tiny_pairs(),))
+    assert list(twice.every) == ["in memory 1", "in memory 2"] and not any(one.more for one in twice.every.values())
 
 
 def test_data_and_folder_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +163,7 @@ def test_data_without_labels_or_splits_is_refused(tmp_path: Path) -> None:
 def mrl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All exhibits of MRL at one share of noise, in one folder."""
     out = tmp_path_factory.mktemp("mrl")
-    for name in ("mrl-pr", "mrl-convergence", "mrl-tsne", "mrl-clusters"):
+    for name in ("mrl-pr", "mrl-convergence", "mrl-map", "mrl-tsne", "mrl-clusters"):
         reproduce(name, tiny_pairs(48, held=12), out, quick=True, noise=0.5, settings=SMALL, device="cpu")
     return out
 
@@ -196,9 +229,50 @@ def test_convergence_is_what_the_log_says(mrl: Path) -> None:
     assert [float(row["loss"]) for row in rows] == pytest.approx([line["loss"] for line in log])
     means = [line["val"]["map"]["mean"] for line in log]
     assert [float(row["map_mean"]) for row in rows] == pytest.approx(means)
+    assert [float(row["val_loss"]) for row in rows] == pytest.approx([line["val"]["loss"] for line in log])
     first = told["table"][0]
     assert (first["best MAP"], first["last"]) == (pytest.approx(max(means)), pytest.approx(means[-1]))
     assert first["at epoch"] == int(np.argmax(means)) + 1
+
+
+def test_the_main_table_has_the_map_of_networks_and_of_projections_and_what_was_printed(mrl: Path) -> None:
+    told = check_files(mrl, "mrl-map")
+    names = ["MRL", "cross-entropy", "DSCMR", "MCCA", "PLS", "GMA", "MvDA"]
+    assert [line["method"] for line in told["table"]] == names
+    curves = {one["method"]: one for one in json.loads((mrl / "mrl-pr.json").read_text())["map"]}
+    for line in told["table"]:
+        assert (line["i2t 50%"], line["t2i 50%"]) == (curves[line["method"]]["i2t"], curves[line["method"]]["t2i"])
+    assert len(told["published"]) == 60
+    wikipedia = next(one for one in told["published"] if (one["data"], one["method"]) == ("Wikipedia", "MRL"))
+    assert (wikipedia["i2t 20%"], wikipedia["t2i 80%"]) == (0.514, 0.4)
+
+
+def test_curves_and_maps_are_means_over_galleries_where_folds_are_asked_for(mrl: Path, tmp_path: Path) -> None:
+    pairs = tiny_pairs(48, held=12)
+    work = exhibits.Work("x", pairs, tmp_path, fold=6)
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(12, 24))
+    points, means = mrl_curves.curves_of(scores, work)
+    halves = []
+    for k in range(2):
+        part = pairs.subset("test").select(np.arange(6 * k, 6 * k + 6), np.arange(12 * k, 12 * k + 12))
+        block = scores[6 * k : 6 * k + 6, 12 * k : 12 * k + 12]
+        halves.append(evaluate_scores(block, part, protocol="labels")["map"]["i2t"])
+    assert means["i2t"] == pytest.approx(np.mean(halves)) and len(points) == 40
+
+
+def test_validation_loss_is_that_of_clean_labels(mrl: Path) -> None:
+    """Cross-entropy of val by hand, from the model that was kept."""
+    pairs = tiny_pairs(48, held=12)
+    run = next(run for run in runs_of(mrl, "mrl") if run.info["arguments"]["loss"] == "ce")
+    kept = json.loads((run.folder / "metrics.json").read_text())["val"]
+    rows = pairs.rows("val")
+    sides = encode_both(run.matcher, run.inputs(pairs).table, pairs.pictures_of("val"), rows)
+    assert pairs.labels is not None
+    truth = {"image": pairs.labels.image[pairs.picture[rows]], "text": pairs.labels.text[rows]}
+    logits = {"image": sides[0].extra["logits"].repeat_interleave(2, 0), "text": sides[1].extra["logits"]}
+    by_hand = {s: -logits[s].log_softmax(1).numpy()[truth[s]].mean() for s in truth}
+    assert kept["loss"] == pytest.approx(sum(by_hand.values()), rel=0.05)  # batches count pictures once each
 
 
 def test_every_method_and_both_inputs_have_a_map_of_all_items(mrl: Path) -> None:

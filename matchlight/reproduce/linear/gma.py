@@ -16,9 +16,7 @@ MATCH = 10.0  # alpha of the paper: how much matched means count beside scatters
 def gma(views: Views) -> Maps:
     """Fitted on labels; pairs are not read."""
     image, text = (Classes.of(views.items[side], views.labels[side]) for side in (IMAGE, TEXT))
-    (between_x, within_x), (between_y, within_y) = (
-        scatters(one.count, one.total, one.square) for one in (image, text)
-    )
+    (between_x, within_x), (between_y, within_y) = (scatters(one.count, one.total, one.square) for one in (image, text))
     shared = (image.count + text.count) / 2
     matched = means(image.count, image.total).T @ (means(text.count, text.total) * shared[:, None])
     same_size = within_x.trace() / max(within_y.trace(), 1e-12)
