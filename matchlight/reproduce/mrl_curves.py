@@ -36,8 +36,9 @@ def precision_recall(work: Work, *, noise: float = 0.8) -> Result:
     work.check(setups)
     rows: list[Row] = []
     maps: list[Row] = []
+    plain = Plain.of(work.pairs, *known_splits(work), device=work.device)
     for seed in range(work.seeds):
-        for name, scores in scored(work, setups, noise=noise, seed=seed):
+        for name, scores in scored(work, setups, plain, noise=noise, seed=seed):
             points, means = curves_of(scores, work)
             rows += [{"method": name, "seed": seed, **point} for point in points]
             maps.append({"method": name, "seed": seed, **means})
@@ -54,13 +55,18 @@ def precision_recall(work: Work, *, noise: float = 0.8) -> Result:
     )
 
 
-def scored(work: Work, setups: tuple[MethodSetup, ...], *, noise: float, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def known_splits(work: Work) -> list[str]:
+    """What linear baselines read beside the training items: val, to choose their length by, and what is measured."""
+    return [split for split in ("val", work.split) if split in work.pairs.split_names]
+
+
+def scored(
+    work: Work, setups: tuple[MethodSetup, ...], plain: Plain, *, noise: float, seed: int
+) -> Iterator[tuple[str, np.ndarray]]:
     """(name, scores of the split): of each method trained on wrong labels, then of the linear baselines."""
     broken = noisy(work.pairs, noise, seed=seed)
     for one in setups:
         yield one.shown, split_scores(work.train(one, pairs=broken, seed=seed), work.pairs, work.split)
-    known = [split for split in ("val", work.split) if split in work.pairs.split_names]
-    plain = Plain.of(work.pairs, *known, device=work.device)
     for name in LINEAR:
         yield name, plain.fitted(name, broken, work.split)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 import torch
 
 from matchlight.core import IMAGE, TEXT
@@ -80,6 +81,10 @@ def _raw(inputs: Inputs, side: str, split: str) -> np.ndarray:
 
 def _components(x: np.ndarray) -> np.ndarray:
     """(D, d) the principal directions, scaled so that the items' mean variance is 1."""
-    _, vectors = np.linalg.eigh(x.T @ x)
-    turn = vectors[:, ::-1][:, :WIDE]
-    return turn / max(float((x @ turn).std()), 1e-12)
+    wide = x.shape[1] > len(x)  # then x x' is the smaller of the two, and has the same ones
+    kept = min(WIDE, *x.shape)
+    square = x @ x.T if wide else x.T @ x
+    _, vectors = scipy.linalg.eigh(square, subset_by_index=[len(square) - kept, len(square) - 1])
+    turn = x.T @ vectors if wide else vectors
+    turn /= np.maximum(np.linalg.norm(turn, axis=0), 1e-12)
+    return turn[:, ::-1] / max(float((x @ turn).std()), 1e-12)

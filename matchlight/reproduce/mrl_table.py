@@ -6,7 +6,8 @@ import numpy as np
 
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Result, Work
-from matchlight.reproduce.mrl_curves import LINEAR_FACT, MAPS, WAYS, curves_of, scored
+from matchlight.reproduce.mrl_curves import LINEAR_FACT, MAPS, WAYS, curves_of, known_splits, scored
+from matchlight.reproduce.mrl_linear import Plain
 from matchlight.reproduce.mrl_methods import methods
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
 
@@ -91,10 +92,11 @@ def main_table(work: Work, *, noise: float | None = None) -> Result:
     setups = methods(work)
     work.check(setups)
     shares = (noise,) if noise is not None else QUICK_NOISE if work.quick else NOISE
+    plain = Plain.of(work.pairs, *known_splits(work), device=work.device)
     rows: list[Row] = []
     for seed in range(work.seeds):
         for share in shares:
-            for name, scores in scored(work, setups, noise=share, seed=seed):
+            for name, scores in scored(work, setups, plain, noise=share, seed=seed):
                 rows.append({"method": name, "noise": share, "seed": seed, **curves_of(scores, work)[1]})
     names = list(dict.fromkeys(row["method"] for row in rows))
     return work.save(

@@ -14,7 +14,7 @@ import scipy.linalg
 
 from matchlight.core import IMAGE, TEXT
 
-WIDE = 512  # principal components of a side that are used: beyond, an eigenproblem takes minutes
+WIDE = 320  # principal components of a side that are used: with thousands an eigenproblem takes minutes
 MOST = 128  # directions that are kept
 RIDGE = 1e-2  # added to B, in parts of its mean diagonal: directions of almost no variance are left alone
 
