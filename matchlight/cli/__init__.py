@@ -51,7 +51,7 @@ all commands: matchlight --help"""
 app = typer.Typer(
     name="matchlight",
     no_args_is_help=False,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
