@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from matchlight.measuring.referee import evaluate_file
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs.evaluation import evaluate
-    from matchlight.runs.folder import Run, train
+    from matchlight.runs.folder import Run, load, train
     from matchlight.training.contract import Phase, Recipe
 
 _HOMES = {
     "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Scores Similarity Sizes",
     "pairs": "Labels Pairs",
     "training.contract": "Phase Recipe Strategy",
-    "runs.folder": "Run train",
+    "runs.folder": "Run load train",
     "runs.evaluation": "evaluate",
     "measuring.referee": "evaluate_file",
     "auditing": "Audit audit",

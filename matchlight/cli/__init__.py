@@ -7,6 +7,7 @@ A file is named for the commands in it. In the order of use:
     describe.py   what `data info` shows
     weights.py    weights list | get | where | remove
     models.py     methods, train, embed, import, demo
+    share.py      push
     demo.py       what `demo` does, step by step
     evaluate.py   evaluate
     mine.py       mine
@@ -37,7 +38,7 @@ from matchlight.console import VERSION
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # modules of this folder with a `register(app)`
-PARTS = ("data", "weights", "models", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
+PARTS = ("data", "weights", "models", "share", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
 
 BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which captions of a data set are wrong
 

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from matchlight.training.registry import Method
 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")]
-OPTIONS = ("data", "device", "from", "out", "precision", "resume", "save-minutes", "seed", "tensorboard")  # of train
+OPTIONS = (
+    "data",
+    "device",
+    "from",
+    "log",
+    "out",
+    "precision",
+    "resume",
+    "save-minutes",
+    "seed",
+    "tensorboard",
+)  # of train
 CHECKPOINTS = "Authors' files (several make an ensemble), hf:NAME_OR_FOLDER, or a run with LoRA adapters to merge."
 OVERRIDES = "preset=auto|paper|small, strategy=ncr|ncr+|aoq, name=value ..."
 
@@ -87,7 +98,11 @@ class TrainOptions:
     precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto"
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False
     save_minutes: Annotated[float, typer.Option(help="Save at the latest after so many minutes.")] = 2.0
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard curves too.")] = False
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="wandb|mlflow|tensorboard", help="Curves for another tool; may be repeated."),
+    ] = None
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --log tensorboard.")] = False
     json: Json = False
 
 
@@ -115,6 +130,7 @@ def train(asked: TrainOptions) -> None:
         resume=asked.resume,
         start=source,
         save_minutes=asked.save_minutes,
+        log=asked.log or [],
         tensorboard=asked.tensorboard,
         **given,
     )

@@ -4,6 +4,8 @@ In reading order:
 
     folder.py      a run folder: `train` makes one, `Run.load` opens it again
     as_given.py    vectors that were made already, as a run that compares them
+    card.py        the model card that every finished run has;  card_figures.py: its figures with intervals
+    hub_runs.py    runs on the Hugging Face hub: push one, fetch one
     seen.py        which pairs a run has learnt from; whether two runs hold the same weights
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,13 @@ from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
 from matchlight.parts.encoders import weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
+from matchlight.runs.card import write_card
+from matchlight.runs.hub_runs import found, push
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
-from matchlight.training.callbacks import EpochPrinter, ProgressBar, TensorBoard
+from matchlight.training.callbacks import EpochPrinter, ProgressBar
+from matchlight.training.loggers import loggers
 from matchlight.training.network import begin_with, objective_weights
 from matchlight.training.registry import (
     Chosen,
@@ -55,7 +59,14 @@ class TrainOptions:
     resume: bool = False
     start: Run | None = None  # its weights are the first ones
     save_minutes: float = 2.0
-    tensorboard: bool = False
+    log: str | Sequence[str] = ()  # tools that curves go to: tensorboard, wandb, mlflow
+    tensorboard: bool = False  # the older way to ask for it
+
+    @property
+    def tools(self) -> list[str]:
+        """All tools that were asked for."""
+        named = [self.log] if isinstance(self.log, str) else list(self.log)
+        return [*named, *(["tensorboard"] if self.tensorboard else [])]
 
 
 @dataclasses.dataclass
@@ -103,8 +114,8 @@ class Run:
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Run:
-        """Open a run folder."""
-        folder = Path(folder)
+        """Open a run folder, or a run of the hub by `hf:OWNER/NAME`."""
+        folder = found(folder)
         if not (folder / "recipe.json").is_file():
             raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
         info = _read_recipe(folder)
@@ -129,6 +140,10 @@ class Run:
         info: Info = {"name": VECTORS, "preset": "imported", "arguments": {}, "sizes": dataclasses.asdict(sizes)}
         info |= {"view": {"kind": "given"}, "seed": 0, "data": {"root": pairs.root.name}, "version": VERSION}
         return Run(Path(VECTORS), info, given_matcher().to(pick_device(device)).eval(), None), data
+
+    def push_to_hub(self, name: str, *, licence: str = "", private: bool = False) -> str:
+        """Put it on the Hugging Face hub as OWNER/NAME, with its card; its address comes back."""
+        return push(self.folder, name, licence=licence, private=private)
 
     def inputs(self, pairs: Pairs) -> Inputs:
         """New data, read the way this model was trained to read it."""
@@ -273,13 +288,14 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             begin_with(network.objective, learnt[k % len(learnt)])
 
 
-def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value | Run) -> Run:
+def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value | Run | list[str]) -> Run:
     """Train a method by name, or that of a Python file, into a run folder.
 
     Keywords that are fields of `TrainOptions` (`seed=1`, `device="cpu"`, `resume=True`) say how; all others are the
     method's own arguments (`epochs=20`, `preset="small"`).
     """
     options, settings = _split(given)
+    tools = loggers(options.tools)
     chosen, settings = choose(name, settings)
     settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
     chosen = Chosen.of(chosen.method, settings)
@@ -310,7 +326,7 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
         device=where,
         precision=precision,
         save_minutes=options.save_minutes,
-        callbacks=[ProgressBar(), EpochPrinter(), *([TensorBoard()] if options.tensorboard else [])],
+        callbacks=[ProgressBar(), EpochPrinter(), *tools],
     )
     if options.start is not None:
         _borrow(trainer, options.start)
@@ -319,7 +335,14 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
     _fit(trainer, info | _of_data(inputs, pairs), options)
     if devices.rank() == 0 and flat.get("tune") not in (None, "lora"):
         without_weights(folder / OWN)
+    if devices.rank() == 0:
+        write_card(folder)
     return Run.load(folder, device=where.type)
+
+
+def load(name: str | Path, *, device: str = "auto") -> Run:
+    """A run by its folder, or of the Hugging Face hub by `hf:OWNER/NAME`."""
+    return Run.load(name, device=device)
 
 
 def _begun_with(folder: Path) -> Info | None:
@@ -330,11 +353,13 @@ def _begun_with(folder: Path) -> Info | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-def _split(given: dict[str, Value | Run]) -> tuple[TrainOptions, dict[str, Value]]:
+def _split(given: Mapping[str, Value | Run | list[str]]) -> tuple[TrainOptions, dict[str, Value]]:
     """What says how to train, and a method's own arguments."""
     known = {field.name for field in dataclasses.fields(TrainOptions)}
     options: dict[str, Any] = {name: value for name, value in given.items() if name in known}
-    settings = {name: value for name, value in given.items() if name not in known and not isinstance(value, Run)}
+    settings = {
+        name: value for name, value in given.items() if name not in known and not isinstance(value, Run | list | tuple)
+    }
     return TrainOptions(**options), settings
 
 

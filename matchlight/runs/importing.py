@@ -21,6 +21,7 @@ from matchlight.inputs.joint_models import OWN, joint_model
 from matchlight.inputs.prepare import View
 from matchlight.inputs.text import Vocabulary
 from matchlight.methods.low_rank import merged
+from matchlight.runs.card import write_card
 from matchlight.runs.folder import Run
 from matchlight.training import checkpoints
 from matchlight.training.foreign import read_checkpoint, read_vocabulary_words
@@ -106,6 +107,7 @@ def import_checkpoints(sources: Sequence[str | Path], name: str, vocabulary: str
     words.save(folder / "vocab.json")
     checkpoints.save_weights(folder / "model.safetensors", matcher.state_dict())
     files.write_json(folder / "recipe.json", info)
+    write_card(folder)
     return Run.load(folder, device="cpu")
 
 
@@ -128,6 +130,7 @@ def import_joint_model(name: str, out: str | Path) -> Run:
     model.source.keep(folder / OWN, weights=False)
     checkpoints.save_weights(folder / "model.safetensors", matcher.state_dict())
     files.write_json(folder / "recipe.json", info)
+    write_card(folder)
     return Run.load(folder, device="cpu")
 
 
@@ -143,4 +146,5 @@ def merge_adapters(source: str | Path, out: str | Path) -> Run:
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)
     files.write_json(folder / "recipe.json", info)
+    write_card(folder)
     return Run.load(folder, device="cpu")

@@ -14,7 +14,7 @@ Files in the order a request passes:
     uploads.py          pictures that clients send
     originals.py        pictures in full
     review_routes.py    the review of an audit: its queue (review_queue.py) and decisions (review_journal.py)
-    overview_routes.py  health, counters (counters.py), the model card (model_card.py), the map
+    overview_routes.py  health, counters (counters.py), the model card, the map
     page_routes.py      the files in page/, which a browser loads
     thread_pool.py      how many requests the model works on at once
     live_index.py       the index in use, exchanged without dropping a request

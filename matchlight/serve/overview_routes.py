@@ -6,6 +6,7 @@ import base64
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,9 @@ from starlette.exceptions import HTTPException
 from matchlight.console import VERSION
 from matchlight.core import BadInput, Json
 from matchlight.files import read_json
+from matchlight.runs.card_figures import figures
 from matchlight.serve import schemas
 from matchlight.serve.live_index import LoadedIndex
-from matchlight.serve.model_card import figures
 from matchlight.serve.search_routes import PROBLEMS
 from matchlight.serve.site import Site
 
@@ -68,7 +69,7 @@ def _about(site: Site, loaded: LoadedIndex) -> schemas.About:
         version=VERSION,
         index=_plain_dict(loaded.index.describe()),
         metrics=metrics,
-        figures=figures(metrics or {}),
+        figures=[schemas.Figure(**asdict(one)) for one in figures(metrics or {})],
         audit=None if site.queue is None else _audited(site.queue.summary),
         filters=filters(site, loaded),
         review=site.queue is not None,

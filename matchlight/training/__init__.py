@@ -10,7 +10,8 @@ In reading order:
     schedules.py    parameter groups and how their learning rates change
     optimisers.py   AdamP, which torch does not bring
     trainer.py      the epochs: step, log, validate, keep the best; stop and resume at the same step
-    callbacks.py    what else happens meanwhile: progress, a line an epoch, TensorBoard
+    callbacks.py    what else happens meanwhile: progress, a line an epoch
+    loggers.py      curves for TensorBoard, W&B and MLflow
     checkpoints.py  weights and training states as safetensors
     pair_losses.py  one pass over the training pairs in evaluation mode: the loss of each
     division.py     which pairs look clean, from their losses: NCR's mixture and others

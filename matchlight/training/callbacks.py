@@ -1,16 +1,12 @@
-"""What else happens while a run trains: a progress bar, a line an epoch, TensorBoard curves, or your own."""
+"""What else happens while a run trains: a progress bar, a line an epoch, or your own (loggers.py: other tools)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from matchlight.console import progress, say
-from matchlight.core import BadInput
 from matchlight.training.contract import TrainingRun
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 
 class EpochLine(TypedDict):
@@ -71,32 +67,3 @@ class EpochPrinter(Callback):
         validation = "" if line["val"] is None else f"  val {name} {value:.4g}"
         where = f"epoch {line['epoch'] + 1}/{run.recipe.epochs}"
         say(f"{where}  loss {line['loss']:.4g}{validation}  {line['seconds']:.1f} s")
-
-
-class TensorBoard(Callback):
-    """Curves in the run folder's `tensorboard/`."""
-
-    def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise BadInput("--tensorboard needs one more package: pip install 'matchlight[logs]'") from None
-        self.open = SummaryWriter
-        self.board: SummaryWriter | None = None
-
-    def begin(self, run: TrainingRun) -> None:
-        """Open the log in the process that writes."""
-        self.board = self.open(str(run.folder / "tensorboard")) if run.chief else None
-
-    def epoch(self, run: TrainingRun, line: EpochLine, value: float) -> None:
-        """Loss and validation."""
-        if self.board is None:
-            return
-        self.board.add_scalar("loss", line["loss"], line["epoch"])
-        if line["val"] is not None:
-            self.board.add_scalar("val", value, line["epoch"])
-
-    def end(self, run: TrainingRun) -> None:
-        """Close the log."""
-        if self.board is not None:
-            self.board.close()

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-
-from matchlight.serve.schemas import Figure
+from dataclasses import dataclass
 
 WAYS = {"t2i": "pictures for words", "i2t": "captions for a picture"}
 RECALLS = {"r1": "R@1", "r5": "R@5", "r10": "R@10"}
 Z = 1.959964  # of 95%
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure and, where known, its 95% interval."""
+
+    name: str
+    value: float
+    interval: list[float] | None
+    unit: str
 
 
 def wilson(share: float, trials: int) -> tuple[float, float]:

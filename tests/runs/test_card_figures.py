@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("fastapi")
-from matchlight.serve.model_card import figures, wilson  # noqa: E402
+from matchlight.runs.card_figures import figures, wilson
 
 
 def test_the_interval_of_a_share_by_hand() -> None:
