@@ -46,7 +46,7 @@ def test_the_command_line_evaluates_vectors_and_keeps_their_scores(pairs, vector
     assert main([*asked, "--scores", str(tmp_path / "scores.npy")]) == 0
     assert json.loads(capsys.readouterr().out)["pictures"] == 60  # a row is a picture there
     assert np.load(tmp_path / "scores.npy").shape == (60, 60)
-    for more, said in ((["runs/x"], "one of the three"), (["--from-scores", "x.npy"], "one of the three")):
+    for more, said in ((["runs/x"], "one of them"), (["--from-scores", "x.npy"], "one of them")):
         assert main([*asked, *more]) == 2
         assert said in capsys.readouterr().err
     assert main(["evaluate", "runs/x"]) == 2
