@@ -18,6 +18,7 @@ from matchlight.auditing.decisions import KEEP, REMATCH, Decision, named_partner
 from matchlight.auditing.relabel import relabelled
 from matchlight.core import BadInput
 from matchlight.data.findings import AuditFindings, Finding, read_audit, read_summary
+from matchlight.data.fingerprints import fingerprint
 from matchlight.data.formats.safety import is_inside
 from matchlight.pairs import Labels, Pairs
 
@@ -48,11 +49,11 @@ def apply(
     from matchlight.data import formats
 
     folder = Path(audit)
-    source = Path(data if data is not None else _audited_path(folder))
+    source = Path(data if data is not None else audited_path(folder))
     pairs = Pairs.read(source)
     _check_place(Path(out), pairs, source)
     audited = read_audit(folder, pairs)
-    decided = {} if decisions is None else read_decisions(Path(decisions), len(pairs))
+    decided = {} if decisions is None else read_decisions(Path(decisions), len(pairs), audited=fingerprint(pairs))
     bad = _wrong(audited.findings, decided)
     by_hand = {row for row, one in decided.items() if one.decision == REMATCH}
     accepted = set(decided) - bad
@@ -74,7 +75,7 @@ def apply(
     }
 
 
-def _audited_path(folder: Path) -> str:
+def audited_path(folder: Path) -> str:
     """Where the audited data was."""
     data = read_summary(folder).get("data")
     path = data.get("path") if isinstance(data, dict) else None

@@ -1,7 +1,7 @@
 """What a person decided about a pair: keep it, drop it, or match it again with another partner.
 
 report.html exports decisions, the served review keeps them in its journal and exports them, and `matchlight data apply`
-reads them: JSON or CSV with the same words.
+reads them: JSON or CSV with the same words. What Label Studio exports is read as well (label_studio_answers.py).
 
     row,decision,image,caption_row,image_row
     12,keep,,,
@@ -15,10 +15,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from matchlight.auditing import label_studio_answers
 from matchlight.core import BadInput
 from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.findings import PictureNames, row_number, whole_number
@@ -61,15 +62,18 @@ def as_csv(decisions: Iterable[Decision]) -> str:
     return out.getvalue()
 
 
-def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
-    """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns)."""
+def read_decisions(path: Path, rows: int, *, audited: str = "") -> dict[int, Decision]:
+    """Row -> what was decided last; from the report's JSON, or a CSV of row,decision (and a partner's columns).
+
+    `audited` is the fingerprint of the data, where decisions that say which data they are about must be about these.
+    """
     try:
         text = regular(path).read_text(encoding="utf-8-sig")  # a spreadsheet puts a mark before the text
     except OSError as problem:
         raise BadInput(f"{path}: cannot be read ({problem.strerror}); the report's export buttons write it") from None
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not a text file; the report's export buttons write JSON or CSV") from None
-    decisions = _from_json(path, text) if text.lstrip()[:1] in ("{", "[") else _from_csv(path, text)
+    decisions = _from_json(path, text, audited) if text.lstrip()[:1] in ("{", "[") else _from_csv(path, text, audited)
     for one in decisions:
         if one.decision not in DECISIONS:
             raise BadInput(f"{one.where}: {one.decision!r}; keep, drop or rematch")
@@ -78,10 +82,12 @@ def read_decisions(path: Path, rows: int) -> dict[int, Decision]:
     return {one.row: one for one in decisions}
 
 
-def _from_json(path: Path, text: str) -> list[Decision]:
+def _from_json(path: Path, text: str, audited: str) -> list[Decision]:
     try:
         value = json.loads(text)
         listed = value["decisions"] if isinstance(value, dict) else value
+        if any(map(label_studio_answers.is_export, listed)):
+            return _from_label_studio(listed, str(path), audited)
         return [_decision(one, f"{path} decision {number}") for number, one in enumerate(listed, 1)]
     except BadInput:  # a ValueError that says more than the line below
         raise
@@ -89,13 +95,23 @@ def _from_json(path: Path, text: str) -> list[Decision]:
         raise BadInput(f'{path}: not a list of decisions such as {{"row": 12, "decision": "drop"}}') from None
 
 
-def _from_csv(path: Path, text: str) -> list[Decision]:
+def _from_label_studio(tasks: Sequence[Mapping[str, object]], path: str, audited: str) -> list[Decision]:
+    answers = label_studio_answers.answers(tasks, path)
+    for entry, where in answers:
+        if audited and entry["audit"] and entry["audit"] != audited:
+            raise BadInput(f"{where}: decided about other data than this audit's, or the data has changed since")
+    return [_decision(entry, where) for entry, where in answers]
+
+
+def _from_csv(path: Path, text: str, audited: str) -> list[Decision]:
     first = text.partition("\n")[0]  # many spreadsheets write semicolons
     separator = ";" if ";" in first and "," not in first else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         if not {"row", "decision"} <= set(reader.fieldnames or ()):
             raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")
+        if "annotation_id" in (reader.fieldnames or ()):
+            return _from_label_studio(list(reader), str(path), audited)
         return [_decision(line, f"{path} line {number}") for number, line in enumerate(reader, 2)]
     except csv.Error as problem:
         raise BadInput(f"{path}: not a readable CSV file ({problem})") from None

@@ -45,7 +45,7 @@ class LabelFindings:
     def finding(self, k: int) -> LabelFinding:
         """One pair's."""
         columns = self.label, self.likely, self.side, self.image, self.text
-        return LabelFinding(*(str(column[k]) for column in columns))
+        return LabelFinding(*(str(column[k]) for column in columns), label_score=float(self.score[k]))
 
     def sentence(self, k: int) -> str:
         """What to change, in a sentence; "" where nothing is suspect."""

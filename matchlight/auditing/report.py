@@ -193,15 +193,15 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def thumbnail(pairs: Pairs, place: int) -> str:
-    """A small JPEG as a data address; "" for a picture that cannot be shown."""
+def thumbnail(pairs: Pairs, place: int, *, side: int | None = None) -> str:
+    """A small JPEG as a data address, `side` pixels long at most; "" for a picture that cannot be shown."""
     if pairs.pictures is None:
         return ""
     try:
         image = pairs.pictures.open(place)
     except BadPicture:
         return ""
-    image.thumbnail((WIDTH, 2 * WIDTH))
+    image.thumbnail((WIDTH, 2 * WIDTH) if side is None else (side, side))
     file = io.BytesIO()
     image.convert("RGB").save(file, "JPEG", quality=QUALITY)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

@@ -4,6 +4,7 @@
 A file is named for the commands in it. In the order of use:
 
     data.py       data scenes | info | convert | noise | features | labels | apply | cache
+    travel.py     data export
     describe.py   what `data info` shows
     weights.py    weights list | get | where | remove
     models.py     methods, train, embed, import, demo
@@ -38,7 +39,7 @@ from matchlight.console import VERSION
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # modules of this folder with a `register(app)`
-PARTS = ("data", "weights", "models", "share", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
+PARTS = ("data", "travel", "weights", "models", "share", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
 
 BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which captions of a data set are wrong
 

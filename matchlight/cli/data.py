@@ -259,7 +259,9 @@ def apply(
     ] = False,
     decisions: Annotated[
         Path | None,
-        typer.Option("--decisions", metavar="FILE", help="What a person decided, exported from the report."),
+        typer.Option(
+            "--decisions", metavar="FILE", help="What a person decided: an export of the report or of Label Studio."
+        ),
     ] = None,
     source: Annotated[Path | None, typer.Option("--data", help="Where the audited data is now, if it moved.")] = None,
     as_json: Json = False,

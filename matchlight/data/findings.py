@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -37,6 +37,7 @@ REASONS = (MISMATCHED, UNREADABLE, EMPTY, WRONG_LABEL, NEAR_DUPLICATE, VAGUE, SA
 
 COLUMNS = ("row", "image", "caption", "score", "suspect", "reason")
 LABEL_COLUMNS = ("label", "likely", "side", "image_label", "text_label")  # only where class labels were audited
+LABEL_SCORE = "label_score"  # beside them; tables of old do not have it
 MORE_COLUMNS = (
     "split",
     "better_image",
@@ -60,6 +61,9 @@ class LabelFinding:
     side: str  # whose label is wrong: "image", "text", "both" or ""
     image_label: str  # as given
     text_label: str  # as given
+    label_score: float | None = field(
+        default=None, kw_only=True
+    )  # 1 = both labels surely right, 0 = one surely wrong; None: not known
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class Summary(TypedDict):
 
 def write_findings(path: Path, findings: Iterable[Finding], *, labels: bool) -> None:
     """pairs.csv, one line a pair, whole or not at all; `labels` adds the columns about class labels."""
-    columns = [*COLUMNS, *(LABEL_COLUMNS if labels else ()), *MORE_COLUMNS]
+    columns = [*COLUMNS, *((*LABEL_COLUMNS, LABEL_SCORE) if labels else ()), *MORE_COLUMNS]
     with new_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
         file.write(",".join(columns) + "\n")
         csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(map(_cells, findings))
@@ -141,7 +145,9 @@ def _cells(one: Finding) -> list[str | int | float]:
     line: list[str | int | float] = [one.row, safe_cell(one.image), safe_cell(one.caption)]
     line += [float(f"{one.score:.6g}"), int(one.suspect), one.reason]
     if one.labels is not None:
-        line += [safe_cell(text) for text in astuple(one.labels)]
+        given = one.labels.label, one.labels.likely, one.labels.side, one.labels.image_label, one.labels.text_label
+        line += [safe_cell(text) for text in given]
+        line.append("" if one.labels.label_score is None else float(f"{one.labels.label_score:.6g}"))
     line += [one.split, safe_cell(one.better_image or ""), _support(one.better_image_support)]
     line += ["" if one.better_caption_row is None else one.better_caption_row, safe_cell(one.better_caption or "")]
     return [*line, _support(one.better_caption_support), "" if one.better_image_row is None else one.better_image_row]
@@ -207,10 +213,14 @@ def _finding(line: Line, where: str) -> Finding:
         better_caption=_text(line, "better_caption") or None,
         better_caption_row=_caption_row(line.get("better_caption_row") or "", where),
         better_caption_support=_optional_share(line, "better_caption_support", where),
-        labels=LabelFinding(*(_text(line, name) for name in LABEL_COLUMNS))
-        if line.keys() >= set(LABEL_COLUMNS)
-        else None,
+        labels=_labels(line, where) if line.keys() >= set(LABEL_COLUMNS) else None,
     )
+
+
+def _labels(line: Line, where: str) -> LabelFinding:
+    score = line.get(LABEL_SCORE)
+    known = _share(score, "label_score", "a number", where) if score else None
+    return LabelFinding(*(_text(line, name) for name in LABEL_COLUMNS), label_score=known)
 
 
 def _text(line: Line, name: str) -> str:

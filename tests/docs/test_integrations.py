@@ -36,7 +36,7 @@ class Section:
         return re.findall(r"`([\w.]+)`", self.test.partition("make full`")[2])
 
     def parameter(self) -> object:
-        marks = [pytest.mark.full] if "make full" in self.test else []
+        marks = [pytest.mark.full] if self.test.startswith("`make full`") else []
         return pytest.param(self, id=self.anchor, marks=marks)
 
 

@@ -13,6 +13,7 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     jsonl.py  csv_tables.py  parquet.py  webdataset.py  karpathy.py     formats of pictures and captions
     coco.py            captions_*.json;  token_file.py: Flickr's token files;  text_files.py: a.txt beside a.jpg
     arrow_folder.py    folders of Hugging Face datasets;  clip_retrieval.py: folders of clip-retrieval
+    hub_features.py    what `datasets` reads in a schema
     url_tables.py      captions and addresses of pictures, read where the pictures are there
     split_folders.py   train/, val/ and test/, each a data set
     pictures_alone.py  a folder or a zip of pictures without captions;  zip_files.py: where each lies in a zip
