@@ -39,7 +39,20 @@ from matchlight.console import VERSION
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # modules of this folder with a `register(app)`
-PARTS = ("data", "travel", "weights", "models", "share", "mine", "bench", "audit", "compare", "reproduce", "index", "serve")
+PARTS = (
+    "data",
+    "travel",
+    "weights",
+    "models",
+    "share",
+    "mine",
+    "bench",
+    "audit",
+    "compare",
+    "reproduce",
+    "index",
+    "serve",
+)
 
 BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which captions of a data set are wrong
 
