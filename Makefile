@@ -8,7 +8,7 @@ READY := .venv/.ready
 # environment says: the processes that tests start would compile the package again and again.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test full check shape docs bench install clean help
+.PHONY: demo test full check shape docs bench supply install clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -39,6 +39,10 @@ docs: $(READY) ## the documentation site in site/: strict, and without a network
 bench: $(READY) ## speed as ratios against the plain reference on this machine
 	$(BIN)/matchlight bench score
 	$(BIN)/matchlight bench train
+
+supply: $(READY) ## licences of every dependency, a CycloneDX bill of materials, known faults where they can be looked up
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt -e ".[supply]"
+	$(BIN)/python tools/supply.py
 
 install: $(READY) ## the virtual environment in .venv
 
