@@ -80,9 +80,9 @@ def holds(requirement: Requirement, extras: frozenset[str]) -> bool:
 def licence_of(package: Distribution) -> str:
     """Its licence in a few words, from whichever field of the metadata holds it."""
     about = package.metadata
-    stated = [about.get("License-Expression") or ""]
+    stated = list(about.get_all("License-Expression") or [])
     stated += [line.rsplit("::", 1)[-1].strip() for line in about.get_all("Classifier") or [] if "License ::" in line]
-    stated += [(about.get("License") or "").strip().split("\n", 1)[0][:60]]
+    stated += [text.strip().split("\n", 1)[0][:60] for text in about.get_all("License") or []]
     words = [one for one in stated if one and one.upper() not in ("UNKNOWN", "OSI APPROVED")]
     return words[0] if words else STATED_ELSEWHERE.get(canonicalize_name(package.name), "")
 
