@@ -40,6 +40,9 @@ class ReproduceOptions:
     truth: Annotated[Path | None, typer.Option(help="truth.json of `data noise`: colours clean and noisy pairs.")] = (
         None
     )
+    superclasses: Annotated[
+        Path | None, typer.Option(help="JSON of {class: super-class}: names the cause of wrong answers.")
+    ] = None
     split: Annotated[
         str | None, typer.Option(help="What is measured and shown (default: testall if there is one, else test).")
     ] = None
@@ -74,6 +77,7 @@ def reproduce(asked: ReproduceOptions) -> None:
         "run": asked.run or None,
         "scores": asked.scores or None,
         "truth": asked.truth,
+        "superclasses": asked.superclasses,
         "split": asked.split,
         "fold": asked.fold,
     }

@@ -113,7 +113,11 @@ class Sharing(Matcher):
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticSharing(TunedPictures, Training):
-    """Semantic sharing; `variant=independent` trains a transformer a side, `consistent` adds a loss between sides."""
+    """Semantic sharing; `variant=independent` trains a transformer a side, `consistent` adds a loss between sides.
+
+    `consistency` weighs that loss: if it is not given, 0.1 for `consistent` and 0 for `independent`, which with 0.1 is
+    the traditional method of the paper. `sharing` has none, whatever is given.
+    """
 
     variant: Literal["sharing", "independent", "consistent"] = "sharing"
     dim: Count = 1024
@@ -129,13 +133,19 @@ class SemanticSharing(TunedPictures, Training):
     loss: Literal["likelihood", "bce"] = "likelihood"
     masking: Literal["clean", "official"] = "clean"
     mask_weight: NonNegative = 0.1
+    mask_cost: Literal["relative", "plain"] = "relative"
     mask_share: NonNegative = 0.15
     objects: Count = 1000
-    consistency: NonNegative = 0.1
+    consistency: NonNegative | None = None
     siblings: Siblings = "masked"
     epochs: Count = 45
     batch: BatchSize = 64
     rate: Positive = 1e-4
+
+    def between_sides(self) -> float:
+        """The weight of the loss that compares the sides of a pair."""
+        usual = {"sharing": 0.0, "independent": 0.0, "consistent": 0.1}[self.variant]  # 0.1: eta of the paper
+        return usual if self.consistency is None or self.variant == "sharing" else self.consistency
 
     def recipe(self, sizes: Sizes) -> Recipe:
         """Networks, losses, rates and epochs."""
@@ -152,6 +162,7 @@ class SemanticSharing(TunedPictures, Training):
             "positions": self.positions,
             "masking": self.masking,
             "word_dim": self.word_dim,
+            "relative": self.mask_cost == "relative",
         }
 
         def matcher() -> Matcher:
@@ -161,7 +172,7 @@ class SemanticSharing(TunedPictures, Training):
             shared = {name: Shared(self.dim, sizes.classes, **inside) for name in parts}
             return Sharing(encoders, shared, guesses, measure=self.measure, padding=self.padding)
 
-        weights = {"mask_weight": self.mask_weight, "consistency": self.consistency * (self.variant == "consistent")}
+        weights = {"mask_weight": self.mask_weight, "consistency": self.between_sides()}
         return Recipe(
             matcher=matcher,
             objective=partial(Labelled, loss=self.loss, **weights),
@@ -185,14 +196,22 @@ def _check(dim: int, heads: int, share: float) -> None:
 
 
 def tokens(
-    sizes: Sizes, dim: int, *, share: float, positions: str, masking: str, word_dim: int, objects: int
+    sizes: Sizes,
+    dim: int,
+    *,
+    share: float,
+    positions: str,
+    masking: str,
+    word_dim: int,
+    objects: int,
+    relative: bool = True,
 ) -> tuple[dict[str, nn.Module], dict[str, Guess]]:
     """The encoders of both sides, and the heads that guess what is hidden in them."""
     box, place = (1.0, 1.0) if positions == "clean" else (1e-4, 1e-5)
     clean = masking == "clean"
     several = share if sizes.image != "vector" else 0.0  # one vector a picture has no neighbours to be guessed from
     names = {IMAGE: objects if several else 0, TEXT: sizes.vocabulary if share else 0}
-    guesses = {side: Guess(dim, many, squash=not clean) for side, many in names.items() if many}
+    guesses = {side: Guess(dim, many, squash=not clean, relative=relative) for side, many in names.items() if many}
     regions = {"regions": sizes.regions, "objects": objects, "share": several, "hide": clean, "box_scale": box}
     encoders: dict[str, nn.Module] = {IMAGE: RegionTokens(sizes.image_dim, dim, **regions)}  # type: ignore[arg-type]
     if not sizes.vocabulary:

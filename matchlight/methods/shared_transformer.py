@@ -90,17 +90,19 @@ def label_vectors(likely: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 class Guess(nn.Module):
-    """A head that names what was hidden. A cost of 1 is that of knowing nothing, however many names there are.
+    """A head that names what was hidden.
 
+    A `relative` cost is 1 where nothing is known, however many names there are; else it is the plain cross-entropy, on
+    whose scale the paper's lambda is.
     `squash` is the authors' code instead: a sigmoid before the cross-entropy, whose loss is taken as it is. Squashed
     scores lie in (0, 1), so with V names it cannot fall below log(V - 1 + e) - 1, and its slope is a small one.
     """
 
-    def __init__(self, dim: int, names: int, *, squash: bool):
+    def __init__(self, dim: int, names: int, *, squash: bool, relative: bool = True):
         super().__init__()
         self.head = nn.Linear(dim, names)
         self.squash = squash
-        self.scale = 1.0 if squash else 1 / math.log(max(names, 2))
+        self.scale = 1 / math.log(max(names, 2)) if relative and not squash else 1.0
 
     def forward(self, states: Tensor, target: Tensor) -> Tensor:
         """States (N, K, D), targets (N, K) -> (N, 2): each item's summed cost and how many places it was asked for."""

@@ -15,8 +15,12 @@ In reading order:
     mrl_maps.py         MRL: representations and clusters in the plane
     linear/             the linear baselines of MRL: MCCA, PLS, GMA, MvDA
     mrl_linear.py       the linear baselines on a data set
-    sharing.py          semantic sharing: sensitivity, Micro-F1, consistency
-    failures.py         semantic sharing: queries that went wrong
+    sharing.py          the variants of semantic sharing, and data sets side by side
+    sharing_lambda.py   semantic sharing: sensitivity to lambda
+    sharing_f1.py       semantic sharing: Micro-F1
+    sharing_consistency.py  semantic sharing: consistency
+    superclasses.py     which class belongs to which super-class
+    failures.py         semantic sharing: queries that went wrong, and why
     aoq_ranks.py        AOQ: cross-retrieval ranks
     aoq_sensitivity.py  AOQ: alpha and beta
     aoq_cost.py         AOQ: time of a step
@@ -57,8 +61,11 @@ from matchlight.reproduce import (
     ncr_figures,
     ncr_runs,
     ncr_tables,
+    sharing,
+    sharing_consistency,
+    sharing_f1,
+    sharing_lambda,
 )
-from matchlight.reproduce import sharing as semantic_sharing
 from matchlight.reproduce.exhibits import Exhibit, Result
 from matchlight.training.registry import nearest
 
@@ -96,27 +103,30 @@ _ALL = (
     Exhibit("mrl-clusters", mrl_methods.PAPER, "four classes round their learned centres", mrl_maps.clusters),
     Exhibit(
         "sharing-lambda",
-        semantic_sharing.PAPER,
-        "NDCG against the weight of guessing hidden words and regions",
-        semantic_sharing.sensitivity,
+        sharing.PAPER,
+        "NDCG against the weight of guessing hidden words and regions, by data set",
+        sharing_lambda.sensitivity,
         averages=True,
+        several=True,
     ),
     Exhibit(
         "sharing-f1",
-        semantic_sharing.PAPER,
-        "Micro-F1 of pictures and of texts, by method",
-        semantic_sharing.classification,
+        sharing.PAPER,
+        "Micro-F1 of pictures and of texts, by method and data set",
+        sharing_f1.classification,
         averages=True,
+        several=True,
     ),
     Exhibit(
         "sharing-consistency",
-        semantic_sharing.PAPER,
-        "Micro-F1 and NDCG by epoch, with and without a consistency loss",
-        semantic_sharing.consistency,
+        sharing.PAPER,
+        "Micro-F1 and NDCG by epoch of two networks, with and without a consistency loss",
+        sharing_consistency.consistency,
         averages=True,
+        of_training=True,
     ),
     Exhibit(
-        "sharing-failures", semantic_sharing.PAPER, "queries whose first answers share no label", failures.failures
+        "sharing-failures", sharing.PAPER, "queries whose first answers share no label, and why", failures.failures
     ),
     Exhibit("aoq-ranks", aoq_ranks.PAPER, "cross-retrieval ranks before and after a second round", aoq_ranks.ranks),
     Exhibit(

@@ -92,7 +92,12 @@ class Work:
         sets = [self.pairs, *self.more]
         names = [pairs.root.name or "in memory" for pairs in sets]
         shown = [name if names.count(name) == 1 else f"{name} {k}" for k, name in enumerate(names, 1)]
-        return {name: replace(self, pairs=pairs, more=()) for name, pairs in zip(shown, sets, strict=True)}
+        return {name: self._on(pairs) for name, pairs in zip(shown, sets, strict=True)}
+
+    def _on(self, pairs: Pairs) -> Work:
+        """The same on other data; whether a whole test split is called test or testall is the data's affair."""
+        usual = self.split in ("test", "testall") and self.split not in pairs.split_names
+        return replace(self, pairs=pairs, more=(), split="" if usual else self.split)
 
     def check(self, setups: Iterable[MethodSetup], *, splits: Sequence[str] = ()) -> None:
         """Refuse before anything slow: missing splits or labels, and settings that none of the methods takes."""

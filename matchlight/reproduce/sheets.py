@@ -33,6 +33,7 @@ class Answer:
     right: bool
     score: float
     note: str = ""
+    cause: str = ""  # why it is wrong, where somebody says
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ def as_rows(pairs: Pairs, queries: Sequence[Query]) -> list[Row]:
                     "found": got,
                     "score": one.score,
                     "right": one.right,
+                    **({"cause": one.cause} if one.cause else {}),
                 }
             )
     return out

@@ -274,12 +274,18 @@ def test_independent_sides_share_no_weight_and_guess_nothing() -> None:
     assert moved and not any("image" in name for name in moved)
 
 
-def test_the_consistent_variant_adds_a_term_and_the_others_do_not() -> None:
-    for variant, wanted in (("consistent", True), ("sharing", False), ("independent", False)):
-        objective = (
-            semantic_sharing.SemanticSharing(**SMALL, variant=variant, consistency=0.3).recipe(SIZES).objective()
-        )
-        assert (objective.consistency == 0.3) is wanted and (objective.consistency == 0.0) is not wanted
+def test_variants_with_a_consistency_loss_weigh_it_and_sharing_has_none() -> None:
+    usual_and_given = {"consistent": (0.1, 0.3), "independent": (0.0, 0.3), "sharing": (0.0, 0.0)}
+    for variant, wanted in usual_and_given.items():
+        given = [{}, {"consistency": 0.3}]
+        made = [semantic_sharing.SemanticSharing(**SMALL, variant=variant, **more).recipe(SIZES) for more in given]
+        assert tuple(one.objective().consistency for one in made) == wanted
+
+
+def test_plain_guesses_cost_as_many_times_more_as_the_logarithm_of_the_names() -> None:
+    relative, plain = (matcher_of(mask_cost=cost).guess for cost in ("relative", "plain"))
+    for side, names in ((TEXT, SIZES.vocabulary), (IMAGE, SMALL["objects"])):
+        assert plain[side].scale == 1.0 and relative[side].scale == pytest.approx(1 / math.log(names))
 
 
 # ---- hiding ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from matchlight.reproduce import (
     EXHIBITS,
     examples,
     exhibits,
-    failures,
     layouts,
     mrl_curves,
     ncr_figures,
@@ -44,7 +43,6 @@ from matchlight.training.registry import Chosen, methods
 from tests.tiny import Arrays, tiny_pairs
 
 SMALL: dict[str, Any] = {"preset": "small", "epochs": 2, "dim": 16, "hidden": 8, "batch": 8, "rate": 2e-3}
-SHARING = SMALL | {"depth": 1, "heads": 2, "word_dim": 8, "objects": 8}
 WORDS: dict[str, Any] = {name: value for name, value in SMALL.items() if name != "hidden"} | {"word_dim": 8}
 PAIRED = WORDS | {"scorer": "vse++", "warm": 1}
 
@@ -326,63 +324,6 @@ def test_seeds_are_averaged_and_shown(tmp_path: Path) -> None:
     assert found["table"][1]["last"] == pytest.approx(mean)
 
 
-# ---- semantic sharing ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def sharing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("sharing")
-    for name in ("sharing-lambda", "sharing-f1", "sharing-consistency", "sharing-failures"):
-        reproduce(name, tiny_pairs(), out, quick=True, settings=SHARING, device="cpu")
-    return out
-
-
-def test_lambda_is_the_weight_of_the_guesses_and_ndcg_the_referees(sharing: Path) -> None:
-    check_files(sharing, "sharing-lambda")
-    rows = {float(row["lambda"]): row for row in rows_of(sharing, "sharing-lambda")}
-    assert list(rows) == [0.0, 0.1, 10.0]
-    for run in runs_of(sharing, "semantic_sharing"):
-        named = run.info["arguments"]
-        if named["variant"] == "sharing" and named["mask_weight"] in (0.0, 10.0):
-            report = ml.evaluate(run, tiny_pairs(), protocol="labels")["ndcg"]
-            assert float(rows[named["mask_weight"]]["ndcg_i2t"]) == pytest.approx(report["i2t"])
-
-
-def test_lambda_on_single_vectors_is_refused(tmp_path: Path) -> None:
-    tiny = tiny_pairs()
-    flat = replace(tiny, features=Arrays(np.ones((24, 4), np.float32)), text_features=np.ones((48, 3), np.float32))
-    with pytest.raises(BadInput, match="nothing to hide"):
-        reproduce("sharing-lambda", flat, tmp_path, settings=SHARING)
-
-
-def test_f1_is_the_referees_and_the_printed_figures_stand_beside_it(sharing: Path) -> None:
-    told = check_files(sharing, "sharing-f1")
-    rows = rows_of(sharing, "sharing-f1")
-    assert len(rows) == 8
-    (run,) = runs_of(sharing, "dscmr")
-    report = ml.evaluate(run, tiny_pairs(), protocol="labels")
-    for side in ("image", "text"):
-        (row,) = [r for r in rows if r["method"] == "DSCMR" and r["side"] == side]
-        assert float(row["f1"]) == pytest.approx(report["micro_f1"][side])
-        assert float(row["f1_tuned"]) == pytest.approx(report["micro_f1_tuned"][side])
-    assert {"data": "COCO1K", "method": "sharing", "pictures": 0.692, "texts": 0.635} in told["published"]
-
-
-def test_the_log_tells_f1_of_every_epoch(sharing: Path) -> None:
-    check_files(sharing, "sharing-consistency")
-    rows = rows_of(sharing, "sharing-consistency")
-    assert [(row["method"], row["epoch"]) for row in rows] == [
-        (name, epoch) for name in ("sharing", "sharing + consistency") for epoch in ("1", "2")
-    ]
-    (run,) = [r for r in runs_of(sharing, "semantic_sharing") if r.info["arguments"]["variant"] == "consistent"]
-    kept = json.loads((run.folder / "metrics.json").read_text())["epoch"]  # the model on the disk is that epoch's
-    report = ml.evaluate(run, tiny_pairs(), "val", protocol="labels")
-    row = next(r for r in rows if r["method"] == "sharing + consistency" and int(r["epoch"]) == kept + 1)
-    assert float(row["f1_image"]) == pytest.approx(report["micro_f1"]["image"])
-    assert float(row["f1_text"]) == pytest.approx(report["micro_f1"]["text"])
-    assert float(row["ndcg_t2i"]) == pytest.approx(report["ndcg"]["t2i"])
-
-
 def four() -> Pairs:
     """Four pictures of classes a, a, b, c with a caption each, the second of them with two."""
     hot = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
@@ -395,39 +336,6 @@ def four() -> Pairs:
         features=Arrays(np.zeros((4, 2), np.float32)),
         labels=Labels(list("abc"), hot, hot[picture]),
     )
-
-
-def test_the_worst_failures_come_first_and_once_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "TOP", {"image": 1, "text": 1})
-    scores = np.array(
-        [  # captions: a a a b c
-            [9, 1, 1, 1, 1],  # a, right
-            [1, 1, 1, 7, 1],  # a, but b comes first
-            [1, 1, 1, 1, 8],  # b, but c comes first, and surer
-            [1, 1, 1, 1, 5],  # c, right
-        ],
-        np.float32,
-    )
-    first, second = failures.worst(four(), scores, "image")
-    assert (first.place, second.place) == (2, 1)
-    assert (first.answers[0].place, first.answers[0].right, first.answers[0].score) == (4, False, 8.0)
-    assert first.note == "b" and first.answers[0].note == "c"
-    asked = failures.worst(four(), scores, "text")  # rows 1 and 2 (tied) are right with picture 0; 3 finds 1; 4 finds 2
-    assert [(query.place, query.answers[0].place) for query in asked] == [(4, 2), (3, 1)]
-
-
-def test_failures_are_a_sheet_with_its_numbers(sharing: Path) -> None:
-    told = check_files(sharing, "sharing-failures")
-    rows = rows_of(sharing, "sharing-failures")
-    assert {row["asks"] for row in rows} == {"image", "text"}
-    pairs = tiny_pairs()
-    assert pairs.labels is not None
-    for row in rows:
-        place, found = int(row["query"]), int(row["place"])
-        image, text = (place, found) if row["asks"] == "image" else (found, place)
-        shared = bool((pairs.labels.image[image] & pairs.labels.text[text]).any())
-        assert (row["right"] == "True") == shared
-    assert [line["queries"] for line in told["table"]] == [6, 12]
 
 
 # ---- NCR -------------------------------------------------------------------------------------------------------------
