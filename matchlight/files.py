@@ -30,7 +30,7 @@ from matchlight.console import VERSION
 from matchlight.core import BadInput
 
 LOCK = ".lock"  # in a folder that a process holds
-DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+)?")  # of what, process, machine
+DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+){0,2}")  # of what, process, machine
 FULL = "the disk is full; make room and run it again"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file system says that has none
 
@@ -38,15 +38,18 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file s
 
 
 @contextmanager
-def replaced(path: Path, *, flush: bool = False) -> Iterator[Path]:
+def replaced(path: Path, *, flush: bool = False, apart: bool = False) -> Iterator[Path]:
     """A draft beside `path` that becomes it in one step when all went well, else goes away.
 
     The draft is there, empty, from the start and ends in the same suffix; `flush` brings it to the disk before it
-    takes the name.
+    takes the name. `apart` puts it into a folder of its own, for writers that keep temporary files beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.stem}.{_writer()}.tmp{path.suffix}")
+    name = f".{path.stem}.{_writer()}.tmp{path.suffix}"
+    room = path.with_name(f"{name}.d") if apart else path.parent
+    draft = room / name
     try:
+        room.mkdir(exist_ok=True)
         draft.touch()
         yield draft
         if flush:
@@ -58,7 +61,7 @@ def replaced(path: Path, *, flush: bool = False) -> Iterator[Path]:
             raise OSError(errno.ENOSPC, FULL, str(path)) from error
         raise
     finally:
-        draft.unlink(missing_ok=True)
+        shutil.rmtree(room, ignore_errors=True) if apart else draft.unlink(missing_ok=True)
 
 
 def is_full(error: BaseException) -> bool:

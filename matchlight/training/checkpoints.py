@@ -29,7 +29,7 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
     """One safetensors file, flushed to the disk before it takes the place of the old one."""
     try:
-        with files.replaced(path, flush=True) as draft:
+        with files.replaced(path, flush=True, apart=True) as draft:  # safetensors has a temporary file of its own
             save_file(tensors, str(draft), metadata=metadata)
     except SafetensorError as problem:  # safetensors has no OSError; a full disk is one by now
         raise BadInput(f"{path}: cannot be written: {problem}") from None

@@ -189,7 +189,10 @@ class Faiss(Engine):
     def save(self, folder: Path) -> None:
         """The FAISS file, the ids beside it, and what else is needed to search."""
         folder.mkdir(parents=True, exist_ok=True)
-        load_faiss().write_index(self.index, str(folder / "rows.faiss"))
+        faiss = load_faiss()
+        with files.replaced(folder / "rows.faiss") as draft, open(draft, "wb") as file:
+            # FAISS's own writer tells stderr alone that the disk was full when it closed the file
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
         files.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
         files.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
 
