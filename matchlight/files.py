@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from matchlight.core import BadInput
 LOCK = ".lock"  # in a folder that a process holds
 DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+){0,2}")  # of what, process, machine
 FULL = "the disk is full; make room and run it again"
+DAMAGED_ARRAY = (ValueError, TypeError, OverflowError, EOFError, TokenError)  # what NumPy says of a damaged .npy
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a file system says that has none
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ def read_npz(path: Path, missing: str) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; {missing}") from None
-    except (ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
+    except (*DAMAGED_ARRAY, AttributeError, OSError, zipfile.BadZipFile, zlib.error):
         raise BadInput(f"{path}: not a readable .npz file; remove it, and what wrote it can be run again") from None
 
 

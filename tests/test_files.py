@@ -58,6 +58,20 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert files.read_npz(tmp_path / "a.npz", "a test")["x"].tolist() == [0, 1, 2]
 
 
+def test_a_draft_apart_has_a_folder_that_goes_with_it_and_is_removed_after_a_kill(tmp_path: Path) -> None:
+    with files.replaced(tmp_path / "a.safetensors", apart=True) as draft:
+        (draft.parent / ".tmpXyZ123").touch()  # what a writer keeps beside it
+        draft.write_text("whole")
+        assert files.is_draft(draft.parent) and draft.suffix == ".safetensors"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left = draft.parent.with_name(draft.parent.name.replace(str(os.getpid()), str(int(dead.stdout))))
+    left.mkdir()
+    (left / ".tmpXyZ123").touch()
+    files.remove_leftovers(tmp_path, of="a")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
 @pytest.mark.parametrize("flush", [False, True])
 def test_a_writer_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, flush: bool) -> None:
     files.write_text(tmp_path / "a.txt", "old")

@@ -176,7 +176,7 @@ class _Memory:
     def _read(self) -> dict[bytes, str]:
         try:
             table = np.load(self.entry / FILE, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+        except (OSError, *files.DAMAGED_ARRAY):
             return {}
         if table.dtype != np.uint8 or table.ndim != 2 or table.shape[1] != 2 * WIDTH:
             return {}

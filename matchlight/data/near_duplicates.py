@@ -124,7 +124,7 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
     for stamp in stamps(pictures):
         digest.update(stamp.encode("utf-8", "replace") + b"\n")
     entry = cache.folder() / digest.hexdigest()
-    with suppress(OSError, ValueError, EOFError):
+    with suppress(OSError, *files.DAMAGED_ARRAY):
         found = np.load(entry / "groups.npy", allow_pickle=False)
         if found.shape == (len(pictures),):
             cache.touch(entry)

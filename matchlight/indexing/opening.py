@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def _damage_told(root: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (TypeError, ValueError, LookupError, AttributeError, TokenError) as problem:
+    except (*files.DAMAGED_ARRAY, LookupError, AttributeError) as problem:
         why = f"{type(problem).__name__}: {str(problem)[:120]}"
         raise BadInput(f"{root}: its files are damaged or do not fit together ({why}); {versions.AGAIN}") from problem
 

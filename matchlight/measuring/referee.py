@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from matchlight.core import BadInput
-from matchlight.files import regular
+from matchlight.files import DAMAGED_ARRAY, regular
 from matchlight.measuring.metrics import PairedTest, paired
 from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
@@ -115,7 +115,7 @@ def _score_file(path: str | Path) -> np.ndarray:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; --from-scores reads a .npy matrix of (pictures, captions)") from None
-    except (ValueError, TypeError, OverflowError, EOFError, OSError):  # NumPy's own words advise to unpickle
+    except (*DAMAGED_ARRAY, OSError):  # NumPy's own words advise to unpickle
         raise BadInput(f"{path}: not a readable .npy matrix of (pictures, captions)") from None
     if not isinstance(matrix, np.ndarray):
         raise BadInput(f"{path}: an archive of arrays; --from-scores reads one .npy matrix of (pictures, captions)")

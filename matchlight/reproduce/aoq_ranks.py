@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.core import BadInput
+from matchlight.files import DAMAGED_ARRAY
 from matchlight.measuring.metrics import cross_ranks, rank_histogram
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import MethodSetup, Paths, Result, Work, paths_of
@@ -89,7 +90,7 @@ def _named(paths: Sequence[Path], titles: Sequence[str] | None = None) -> list[t
 def _read(path: Path, shape: tuple[int, int]) -> np.ndarray:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, TypeError, OverflowError, EOFError):
+    except (OSError, *DAMAGED_ARRAY):
         raise BadInput(f"{path}: not a readable .npy matrix; `matchlight evaluate --scores` writes one") from None
     if not isinstance(matrix, np.ndarray) or matrix.shape != shape or matrix.dtype.kind not in "fiu":
         raise BadInput(f"{path}: scores of {shape[0]} pictures x {shape[1]} captions, the test split, are needed")

@@ -17,6 +17,7 @@ from matchlight import files
 from matchlight.console import VERSION
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.formats import labelled
 from matchlight.data.formats.safety import load_npy
 from matchlight.indexing import versions
 from matchlight.measuring.referee import evaluate_file
@@ -127,6 +128,14 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def retyped(path: Path, kind: str) -> None:
+    np.save(path, np.load(path).view(kind))
+
+
+def shortened(path: Path) -> None:
+    np.save(path, np.load(path)[:, 1:])
+
+
 SHARD = "sets/image-00000/shard.json"
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "engine": lambda folder: changed(folder / "index.json", engine=[]),
@@ -137,6 +146,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "items": lambda folder: changed(folder / SHARD, items=1),
     "parts": lambda folder: changed(folder / SHARD, parts=[{"arrays": {}, "follows": []}]),
     "names": lambda folder: cut(folder / "items" / "names.npy"),
+    "ids that are dates": lambda folder: retyped(folder / "engine" / "image" / "ids.npy", "M8[s]"),
+    "too few ids": lambda folder: shortened(folder / "engine" / "image" / "ids.npy"),
     "ids": lambda folder: cut(folder / "engine" / "image" / "ids.npy"),
     "map": lambda folder: (folder / "map.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': (1, 2\n"),
 }
@@ -171,3 +182,19 @@ def test_a_null_caption_in_parquet_is_skipped_and_counted(tmp_path: Path, column
     assert list(pairs.captions) == ["a", "c"] and list(pairs.names) == ["0.png", "2.png"]
     empty = {one.kind: one for one in pairs.problems}["empty"]
     assert empty.count == np.sum([1, column == "captions"]) and "row 1: 1.png" in empty.examples[0]
+
+
+def test_a_header_that_ends_in_the_middle_of_a_statement_is_one_clear_line(tmp_path: Path) -> None:
+    head = b"{'descr': '<f4', 'shape': (2, \n"  # NumPy's tokenizer fails on it with an error of its own
+    for name in ("train_ims.npy", "scores.npy"):
+        (tmp_path / name).write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head)
+    with pytest.raises(BadInput, match="its header is damaged"):
+        load_npy(tmp_path / "train_ims.npy")
+    with pytest.raises(BadInput, match="not a readable .npy matrix"):
+        evaluate_file(tmp_path / "scores.npy", tiny_pairs())
+
+
+@pytest.mark.parametrize("word", ["9" * 5_000, "-1", "art", "1.5", ""])
+def test_a_class_that_is_no_whole_number_is_told_with_its_line(tmp_path: Path, word: str) -> None:
+    with pytest.raises(BadInput, match="a.list line 2: the last column must be the class, a whole number"):
+        labelled._classes([["text", "image", "3"], ["text", "image", word]], tmp_path / "a.list")

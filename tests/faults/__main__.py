@@ -30,7 +30,9 @@ def every(cases: Iterator[Case], share: float) -> Iterator[Case]:
 def main() -> int:
     """Run what is asked for, print the table; 1 where a case did not hold or was not reached."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="The table of faults.")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="what ran is noted there; a stopped table goes on")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, help="what ran is noted there; a stopped table goes on"
+    )
     parser.add_argument("--area", action="append", choices=list(AREAS), help="may be repeated; default: all")
     parser.add_argument("--share", type=float, default=1.0, help="of the cases of each area")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many; the next call goes on")
@@ -39,7 +41,7 @@ def main() -> int:
     world, ledger = World(out / "world"), Ledger(out)
     cases = (case for name in asked.area or AREAS for case in AREAS[name](world, asked.share))
     whole = True
-    
+
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 

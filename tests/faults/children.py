@@ -73,7 +73,7 @@ class Child:
 
     def __init__(self, words: Sequence[object], *, cache: Path, before: Callable[[], None] | None = None):
         warm()
-        self.out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 (until `wait`)
         self.began = time.monotonic()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -86,7 +86,7 @@ class Child:
         try:
             os.dup2(self.out.fileno(), 1)
             os.dup2(self._err.fileno(), 2)
-            sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w"), open(2, "w")
+            sys.stdin, sys.stdout, sys.stderr = (open(*to) for to in ((os.devnull,), (1, "w"), (2, "w")))  # noqa: SIM115
             os.environ |= {"MATCHLIGHT_CACHE": str(cache), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
             resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

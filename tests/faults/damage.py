@@ -1,4 +1,4 @@
-"""What can be done to a file of a valid data set, run or index: to its bytes, its text, its JSON, its arrays, its place.
+"""What can be done to a file of a valid data set, run or index: to its bytes, text, JSON, arrays and place.
 
 `WAYS` names each way: a function of the file and a random generator that changes it in place, or says (False) that the
 way is none for such a file.
@@ -22,9 +22,17 @@ Way = Callable[[Path, Chance], bool]
 SECRET = "the secret of another folder"
 TEXT = {".json", ".jsonl", ".csv", ".tsv", ".txt", ".token", ".list"}
 ESCAPE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202eback\x00"
-OUTSIDE = ("../../../secret.txt", "/etc/passwd", "..\\..\\secret.txt", "images/../../../secret.txt", "~/secret", "file:///etc/passwd")
+OUTSIDE = (
+    "../../../secret.txt",
+    "/etc/passwd",
+    "..\\..\\secret.txt",
+    "images/../../../secret.txt",
+    "~/secret",
+    "file:///etc/passwd",
+)
 ODD_VALUES: tuple[object, ...] = (
-    None, True, -1, 2**63, 1e308, float("nan"), float("inf"), "", "x" * 100_000, ESCAPE, *OUTSIDE, [], {}, [[]], [None], {"": None},
+    None, True, -1, 2**63, 1e308, float("nan"), float("inf"), "", "x" * 100_000, ESCAPE, *OUTSIDE,
+    [], {}, [[]], [None], {"": None},
 )  # fmt: skip
 DEEP = 60_000
 HUGE = (b"\xff\xff\xff\xff", b"\xff" * 8, b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", bytes(4))
@@ -168,7 +176,7 @@ def _array(path: Path, chance: Chance) -> bool:
     return True
 
 
-SHAPES = ("()", "(-2, -3)", "(0,)", "(0, 3, 4)", "(1000000000000, 4)", "(True, 4)", "(2, 3, 4, 5)", "(1,)", "(4294967297,)")
+SHAPES = "() (-2,-3) (0,) (0,3,4) (1000000000000,4) (True,4) (2,3,4,5) (1,) (4294967297,)".split()
 TYPES = ("<f8", "<i8", "|b1", "<U5", "|S3", "<c16", "<M8[s]", ">f4", "<f2", "|V8", "<i1")
 
 
@@ -253,7 +261,7 @@ WAYS: dict[str, Way] = {
     "Latin-1 bytes": _text(lambda text, chance: _with_word(text, chance, "caf\xe9").encode("latin-1", "replace")),
     "control characters": _text(lambda text, chance: _with_word(text, chance, _quoted(ESCAPE))),
     "raw controls": _text(lambda text, chance: _with_word(text, chance, ESCAPE)),
-    "names that leave": _text(lambda text, chance: _with_word(text, chance, _quoted(OUTSIDE[chance.integers(len(OUTSIDE))]))),
+    "names that leave": _text(lambda text, chance: _with_word(text, chance, _quoted(str(chance.choice(OUTSIDE))))),
     "a stray quote": _text(lambda text, chance: _lines(text, chance, lambda line: line[:5] + '"' + line[5:])),
     "a long line": _text(lambda text, chance: _lines(text, chance, lambda line: line + " word" * 400_000)),
     "deep nesting": _text(lambda text, chance: _lines(text, chance, lambda _: "[" * DEEP + "]" * DEEP)),

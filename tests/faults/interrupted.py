@@ -139,7 +139,11 @@ def watch(folder: Path, at: Callable[[int, str], None]) -> None:
             path, writes = given[1 if event in ("os.rename", "os.link") else 0], True
         else:
             return
-        if writes and isinstance(path, str | bytes | os.PathLike) and os.path.abspath(os.fsdecode(path)).startswith(below):
+        if (
+            writes
+            and isinstance(path, str | bytes | os.PathLike)
+            and os.path.abspath(os.fsdecode(path)).startswith(below)
+        ):
             at(next(seen), event)
 
     sys.addaudithook(hook)

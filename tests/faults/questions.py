@@ -1,4 +1,4 @@
-"""Requests to the page's API that nobody means: in process by the thousand, and by raw sockets as no library sends them.
+"""Requests to the page's API that nobody means: in process by the thousand, and by raw sockets as no library sends.
 
 Every answer is below 500 and tells nothing of the machine; decisions that were refused are not in the journal; after
 all of it the server still answers, and says nothing on stderr.
@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,25 +30,37 @@ BATCHES, IN_PROCESS = 24, 500  # of requests in process
 SOCKETS, RAW = 13, 100
 AT = "http://127.0.0.1:8000"
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
-WORDS = ("a red ball", "", " ", "%", "x" * 3_000, ESCAPE, "\ud800", "ред", "' OR 1=1 --", "{{7*7}}", "<script>", "\x00", "🦊" * 40)
-NUMBERS = ("0", "3", "-1", "1e9", "nan", "inf", "99999999999999999999999", "0x10", "1.5", "", "null", "[]", "٣", " 1", "1;2")
-PLACES = (
-    "/", "/api/health", "/api/metrics", "/api/about", "/api/map", "/api/search", "/api/search/image", "/api/items",
-    "/api/items/{n}", "/api/items/{n}/explain", "/api/items/{n}/neighbours", "/api/items/{n}/captions", "/images/{n}",
-    "/api/review", "/api/review/decisions.csv", "/api/review/{n}", "/api/review/undo", "/page/{w}", "/openapi.json", "/{w}",
-)  # fmt: skip
-ASKED = ("q", "top", "find", "where", "inside", "count", "seed", "limit", "offset", "below", "state", "size", "exact", "token", "x")
-LINES = ("1,1;2,2;3,1", "nan,1;1,1;2,2", "inf,inf;1,1;2,2", "split=test", "label=ball", "name=../", "__class__=1", "image", "small", "full", "open")
-HEADERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("host", ("evil.example", "127.0.0.1:99999", "", "localhost@evil", "127.0.0.1:8000")),
-    ("origin", ("http://evil.example", "null", "file://", AT)),
-    ("content-type", ("application/json", "text/plain", "multipart/form-data", "multipart/form-data; boundary=b", "application/json; charset=utf-7")),
-    ("authorization", ("Bearer x", "Bearer", "Basic eDp5", "Bearer " + "x" * 2_000)),
-    ("x-forwarded-for", ("1.2.3.4", "x" * 200)),
-    ("range", ("bytes=0-0,5-1", "bytes=-1")),
-    ("if-none-match", ("*", '"x"')),
-    ("transfer-encoding", ("identity",)),
-)  # fmt: skip
+WORDS = (
+    "a red ball",
+    "",
+    " ",
+    "%",
+    "x" * 3_000,
+    ESCAPE,
+    "\ud800",
+    "ред",
+    "' OR 1=1 --",
+    "{{7*7}}",
+    "<script>",
+    "🦊" * 40,
+)
+NUMBERS = ("", " 1", *"0 3 -1 1e9 nan inf 99999999999999999999999 0x10 1.5 null [] ٣ 1;2".split())
+PLACES = """/ /api/health /api/metrics /api/about /api/map /api/search /api/search /api/search/image /api/items
+    /api/items/{n} /api/items/{n}/explain /api/items/{n}/neighbours /api/items/{n}/captions /images/{n} /api/review
+    /api/review/decisions.csv /api/review/{n} /api/review/undo /page/{w} /openapi.json /{w}""".split()
+ASKED = "q top find where inside count seed limit offset below state size exact token x".split()
+FILTERS = """1,1;2,2;3,1 nan,1;1,1;2,2 inf,inf;1,1;2,2 split=test label=ball name=../ __class__=1
+    image small full open""".split()
+TYPES = ("application/json", "text/plain", "multipart/form-data", "multipart/form-data; boundary=b", "x; charset=utf-7")
+HEADERS = {
+    "host": ("evil.example", "127.0.0.1:99999", "", "localhost@evil", "127.0.0.1:8000"),
+    "origin": ("http://evil.example", "null", "file://", AT),
+    "content-type": TYPES,
+    "authorization": ("Bearer x", "Bearer", "Basic eDp5", "Bearer " + "x" * 2_000),
+    "x-forwarded-for": ("1.2.3.4", "x" * 200),
+    "range": ("bytes=0-0,5-1", "bytes=-1"),
+    "if-none-match": ("*", '"x"'),
+}
 DECISION = {"decision": "keep", "note": "", "row": 4, "version": 1}
 
 
@@ -108,14 +120,14 @@ def _ask_many(index: Path, data: Path, audit: Path, seed: int, out: Path) -> Non
                 continue
             answer = client.send(asked)
             codes[answer.status_code] += 1
-            if answer.status_code >= 500 or "Traceback" in answer.text or SECRET in answer.text or "root:" in answer.text:
+            if answer.status_code >= 500 or any(word in answer.text for word in ("Traceback", SECRET, "root:")):
                 wrong.append([asked.method, str(asked.url), answer.status_code, answer.text[:200]])
         if client.get("/api/health").status_code != 200:
             wrong.append(["the server does not answer any more"])
     out.write_text(json.dumps({"codes": codes, "wrong": wrong}))
 
 
-def _one(chance: np.random.Generator, some: tuple[str, ...]) -> str:
+def _one(chance: np.random.Generator, some: Sequence[str]) -> str:
     return some[chance.integers(len(some))]
 
 
@@ -123,11 +135,11 @@ def _request(chance: np.random.Generator) -> dict[str, object]:
     """The parts of one request, drawn at random; about a third of them are in order but for one thing."""
     place = _one(chance, PLACES).format(n=_one(chance, NUMBERS), w=_one(chance, (*OUTSIDE, *WORDS, "main.js")))
     asked = {
-        _one(chance, ASKED): _one(chance, (*WORDS, *NUMBERS, *LINES, *OUTSIDE)) for _ in range(chance.integers(5))
+        _one(chance, ASKED): _one(chance, (*WORDS, *NUMBERS, *FILTERS, *OUTSIDE)) for _ in range(chance.integers(5))
     }
     if "search" in place and chance.random() < 0.7:
         asked |= {"q": _one(chance, WORDS)}
-    headers = {name: _one(chance, values) for name, values in HEADERS if chance.random() < 0.08}
+    headers = {name: _one(chance, values) for name, values in HEADERS.items() if chance.random() < 0.08}
     sent = place.endswith(("image", "undo")) or (place.startswith("/api/review/") and chance.random() < 0.5)
     method = _one(chance, METHODS) if chance.random() < 0.2 else "POST" if sent else "GET"
     whole: dict[str, object] = {"method": method, "url": place, "params": asked, "headers": headers}
@@ -204,23 +216,44 @@ def _exchange(port: int, raw: bytes) -> str:
     return answer.split(b" ")[1].decode("ascii", "replace") if answer.startswith(b"HTTP/1.") else "closed"
 
 
+HOST = "Host: 127.0.0.1"
+
+
+def _head(first: str, *lines: str, body: bytes = b"") -> bytes:
+    return "\r\n".join([first, *lines, "", ""]).encode("latin-1") + body
+
+
+def _post(*lines: str, body: bytes = b"hello", to: str = "/api/review/4") -> bytes:
+    return _head(f"POST {to} HTTP/1.1", HOST, *lines, body=body)
+
+
+TARGETS = ("/", "/" + "a" * 70_000, "/images/..%2fetc%2fpasswd", "/%ff%00", "http://evil/", "/api/search?q=\xff", "*")
+FIRSTS = (
+    "GET / HTTP/9.9",
+    "GET /",
+    "G\0T / HTTP/1.1",
+    "PRI * HTTP/2.0",
+    "OPTIONS * HTTP/1.1",
+    "CONNECT evil:443 HTTP/1.1",
+)
 HEADS = (
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
-    b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n\r\n", b"GET / HTTP/1.1\nHost: 127.0.0.1\n\n",
-    b"GET http://evil.example/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"CONNECT evil.example:443 HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 5_000 + b"\r\n", b"G\x00T / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    b"POST /api/review/4 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nhello",
-    b"POST /api/review/4 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\nhello",
-    b"POST /api/review/4 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999999\r\n\r\nhello",
-    b"POST /api/review/4 HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx",
-    b"POST /api/review/4 HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-    b"POST /api/search/image HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 9\r\n\r\n--b\r\n\r\n--",
-    b"GET /images/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /%ff%fe%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    b"GET /api/search?q=\xff\xfe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: a\r\n b\r\n\r\n",
-)  # fmt: skip
+    *(_head(f"GET {target} HTTP/1.1", HOST) for target in TARGETS),
+    *(_head(first, HOST) for first in FIRSTS),
+    _head("GET / HTTP/1.1"),
+    _head("GET / HTTP/1.1", "Host: a", "Host: b"),
+    _head("GET / HTTP/1.1", HOST, *["X: y"] * 5_000),
+    _head("GET / HTTP/1.1", HOST, "X: a", " b"),
+    _head("GET / HTTP/1.1", HOST, "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: eA=="),
+    b"GET / HTTP/1.1\nHost: 127.0.0.1\n\n",
+    b"\x16\x03\x01\x02\x00\x01",
+    b"\r\n\r\n\r\n",
+    _post("Content-Length: 5", "Content-Length: 50"),
+    _post("Content-Length: -5"),
+    _post("Content-Length: 99999999999999"),
+    _post("Transfer-Encoding: chunked", body=b"ffffffffffffffff\r\nx"),
+    _post("Transfer-Encoding: chunked", "Content-Length: 4", body=b"0\r\n\r\n"),
+    _post(f"Content-Type: {TYPES[3]}", "Content-Length: 9", body=b"--b\r\n\r\n--", to="/api/search/image"),
+)
 
 
 def _raw_bytes(chance: np.random.Generator) -> bytes:

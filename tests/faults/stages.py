@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.faults import children
-
 from tests.faults.results import contents, differences
 
 # One method for each way to spend epochs (the classes of `Strategy`), and what makes it small.

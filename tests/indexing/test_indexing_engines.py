@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -262,3 +264,18 @@ def test_what_passes_moves_up_and_the_rest_is_none() -> None:
     out = _moved_up(scores, ids, np.array([[False, True, True]]), 3)
     assert out[0].tolist() == [[0.8, 0.7, -np.inf]]
     assert out[1].tolist() == [[2, 3, NONE]]
+
+
+def test_a_disk_that_is_full_when_the_rows_are_written_is_told_and_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Faiss.of(np.arange(40), clustered(40, 1, 8))
+
+    class Full(io.BytesIO):
+        def write(self, *_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(faiss_engine, "open", lambda *_: Full(), raising=False)
+    with pytest.raises(OSError, match="the disk is full"):  # FAISS's own writer said so on stderr, and went on
+        engine.save(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -134,11 +134,10 @@ def complete(paths: list[Path]) -> bool:
 
 
 def _classes(cells: list[list[str]], file: Path) -> np.ndarray:
-    try:
-        return np.array([int(cell[-1]) for cell in cells], dtype=np.int64)
-    except ValueError as error:
-        line = next(n for n, cell in enumerate(cells, 1) if not cell[-1].strip().isdigit())
-        raise BadInput(f"{file} line {line}: the last column must be the class, a number") from error
+    for line, cell in enumerate(cells, 1):
+        if re.fullmatch(r"[0-9]{1,9}", cell[-1].strip()) is None:
+            raise BadInput(f"{file} line {line}: the last column must be the class, a whole number")
+    return np.array([int(cell[-1]) for cell in cells], dtype=np.int64)
 
 
 def _check_counts(blocks: dict[str, Block], path: Path) -> None:

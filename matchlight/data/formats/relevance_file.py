@@ -15,6 +15,7 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.data.formats.safety import inside
+from matchlight.files import DAMAGED_ARRAY
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _check_size(path: Path, shapes: list[tuple[int, int]]) -> None:
             shape = tuple(int(length) for length in np.atleast_1d(arrays["shape"]))
     except BadInput:
         raise
-    except (ValueError, OSError, KeyError, TypeError, zlib.error, zipfile.BadZipFile):
+    except (*DAMAGED_ARRAY, OSError, KeyError, zlib.error, zipfile.BadZipFile):
         return  # told when it is read
     if shape not in shapes:
         raise _misshapen(path, shape, shapes[-1])
@@ -71,7 +72,7 @@ def _load(path: Path) -> csr_matrix:
     try:
         matrix = load_npz(path)
         return checked(matrix)
-    except (ValueError, OSError, KeyError, TypeError, IndexError, NotImplementedError, zipfile.BadZipFile) as error:
+    except (*DAMAGED_ARRAY, OSError, LookupError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
         raise BadInput(f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it") from error
 
 

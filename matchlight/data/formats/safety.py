@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from matchlight.core import BadInput
+from matchlight.files import DAMAGED_ARRAY
 
 MAX_FILE = 1 << 29  # bytes of one picture file; a larger one is no picture of 64 megapixels
 MAX_ARRAY = 1 << 36  # bytes of one array read into memory
@@ -113,7 +114,7 @@ def _npy_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype, int]:
             version = np.lib.format.read_magic(file)
             shape, fortran, dtype = reading[version](file)
             return shape, fortran, dtype, file.tell()
-    except (ValueError, KeyError, TypeError, SyntaxError, EOFError) as error:
+    except (*DAMAGED_ARRAY, KeyError, SyntaxError) as error:
         raise BadInput(f"{path}: not a .npy file, or its header is damaged") from error
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.data.noise.label_noise import with_classes
 from matchlight.data.noise.truth import Ints, Truth, tell_moves
-from matchlight.files import regular
+from matchlight.files import DAMAGED_ARRAY, regular
 from matchlight.pairs import Pairs
 
 PER = {"ncr": "caption", "decl": "picture"}
@@ -94,7 +94,7 @@ def _load(path: Path) -> np.ndarray:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header that lies costs no memory
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a .npy or .json file") from error
-    except (ValueError, TypeError, OverflowError, EOFError) as error:
+    except DAMAGED_ARRAY as error:
         raise BadInput(f"{path}: no index file; it needs a .npy of whole numbers or MRL's .json") from error
     if not isinstance(loaded, np.ndarray):
         raise BadInput(f"{path}: holds several arrays; it needs a .npy with one")

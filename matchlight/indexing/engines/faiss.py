@@ -202,10 +202,14 @@ class Faiss(Engine):
         folder = place.folder
         about = files.read_json(folder / "engine.json", "an engine of an index")
         ids, dead = np.load(folder / "ids.npy", allow_pickle=False)
+        if ids.dtype != np.int64 or ids.ndim != 1:
+            raise ValueError(f"ids.npy holds {ids.dtype}, {ids.ndim + 1} axes")
         try:
             index = load_faiss().read_index(str(folder / "rows.faiss"))
         except RuntimeError:
             raise BadInput(f"{folder / 'rows.faiss'}: FAISS cannot read it; build the index again") from None
+        if index.ntotal != each * len(ids):
+            raise ValueError(f"{index.ntotal} rows for {len(ids)} items of {each}")
         engine = Faiss(index, ids, each, kind=about["kind"], effort=about["effort"])
         engine.dead = dead.astype(bool)
         return engine
