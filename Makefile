@@ -8,7 +8,9 @@ READY := .venv/.ready
 # environment says: the processes that tests start would compile the package again and again.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: demo test full check shape docs bench supply install clean help
+FAULTS ?= .faults
+
+.PHONY: demo test full faults check shape docs bench supply install clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -23,6 +25,9 @@ test: check ## lint, types and the test suite
 full: check ## the same with the load, growth and fault tests
 	$(PYTEST) -m "" --ignore tests/serve/test_serve_load.py
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/serve/test_serve_load.py  # alone, or it would measure the others
+
+faults: $(READY) ## the table of faults and hostile input (about half an hour; stopped, it goes on from FAULTS=.faults)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults -o $(FAULTS)
 
 check: $(READY) ## lint and types alone
 	$(BIN)/ruff check .
@@ -55,5 +60,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove what make has made, the virtual environment included
-	rm -rf .venv demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .faults demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

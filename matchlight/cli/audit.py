@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
-from matchlight.cli.output import emit, table
+from matchlight.cli.output import emit, table, tell
 
 if TYPE_CHECKING:
     from matchlight.auditing import Audit
@@ -118,7 +118,7 @@ def audit(asked: AuditOptions) -> None:
 def _print(audited: Audit) -> None:
     from matchlight.auditing.report import in_a_sentence
 
-    typer.echo(in_a_sentence(audited.summary))
+    tell(in_a_sentence(audited.summary))
     if reasons := audited.summary["reasons"]:
         table("", ["reason", "pairs"], [[reason, count] for reason, count in reasons.items()])
     worst = [[one["image"], f"{one['score']:.3g}", one["caption"]] for one in audited.suspects[:SHOWN]]
@@ -127,9 +127,7 @@ def _print(audited: Audit) -> None:
     if "auroc" in audited.summary:
         measured: Mapping[str, object] = audited.summary
         table("", list(TRUTH), [[_figure(measured[key]) for key in TRUTH]])
-    typer.echo(
-        f"look at {audited.folder / 'report.html'}; `matchlight data apply {audited.folder} -o DIR` cleans the data"
-    )
+    tell(f"look at {audited.folder / 'report.html'}; `matchlight data apply {audited.folder} -o DIR` cleans the data")
 
 
 def _figure(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
-from matchlight.cli.output import emit, table
+from matchlight.cli.output import emit, table, tell
 
 if TYPE_CHECKING:
     from matchlight.comparing.results_table import Results
@@ -87,20 +87,18 @@ def _print(results: Results, out: Path) -> None:
     header, rows = wide(results)
     table("", header, rows)
     if any("*" in entry for row in rows for entry in row[2:]):
-        typer.echo(NOTE)
-    typer.echo(f"look at {out / 'report.html'}")
+        tell(NOTE)
+    tell(f"look at {out / 'report.html'}")
 
 
 def _so_far(results: Results) -> None:
     """The table as it stands, for whoever watches."""
     from matchlight.comparing.results_table import wide
-    from matchlight.console import err
+    from matchlight.console import say
 
     header, rows = wide(results)
     for row in [header, *rows]:
-        err.print(
-            "  ".join(f"{entry:<24.24}" if k == 0 else f"{entry:>14}" for k, entry in enumerate(row)), markup=False
-        )
+        say("  ".join(f"{entry:<24.24}" if k == 0 else f"{entry:>14}" for k, entry in enumerate(row)))
 
 
 def register(app: typer.Typer) -> None:

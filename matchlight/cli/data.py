@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
-from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_next, shown, table
+from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_next, shown, table, tell
 
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
@@ -298,7 +298,7 @@ def cache(
     rows = [[entry["what"], entry["name"][:8], megabytes(entry["bytes"]), entry["last_used"]] for entry in listing]
     if rows:
         table("", ["what", "name", "size", "last used (UTC)"], rows)
-    typer.echo(f"{megabytes(total)} in {folder}" + (f"; {megabytes(freed)} freed" if clear else ""))
+    tell(f"{megabytes(total)} in {folder}" + (f"; {megabytes(freed)} freed" if clear else ""))
     if listing and not clear:
         say_next("matchlight data cache --clear", why="removes it; what is needed again is computed again")
 
@@ -331,5 +331,5 @@ def _done(result: Mapping[str, object], as_json: bool) -> None:
         emit(result)
         return
     facts = [f"{name} {shown(value)}" for name, value in result.items() if name != "out"]
-    typer.echo(f"{result['out']}: {', '.join(facts)}")
+    tell(f"{result['out']}: {', '.join(facts)}")
     say_next(f"matchlight data info {as_typed(str(result['out']))}")

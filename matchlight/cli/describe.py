@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import typer
-
 from matchlight.cli.errors import one_line
-from matchlight.cli.output import shown, table
-from matchlight.console import visible
+from matchlight.cli.output import shown, table, tell
 
 if TYPE_CHECKING:
     from matchlight.data.formats.info import Info, ProblemInfo
@@ -19,13 +16,13 @@ NAMES = 12  # classes spelt out
 
 def describe(path: str, facts: Info) -> None:
     """Print what `formats.info` found."""
-    typer.echo(one_line(f"{path}: {facts['format']}"))
+    tell(one_line(f"{path}: {facts['format']}"))
     rows = [[name, split["pictures"], split["captions"]] for name, split in facts["splits"].items()]
     if len(rows) > 1:
         rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
     table("", ["split", "pictures", "captions"], rows)
     for name, fact in _facts(facts):
-        typer.echo(visible(f"{name + ':':<22}{fact}"))
+        tell(f"{name + ':':<22}{fact}")
     _problems(facts["problems"])
 
 
@@ -54,9 +51,9 @@ def _spread(values: dict[str, float], middle: str) -> str:
 
 def _problems(problems: list[ProblemInfo]) -> None:
     if not problems:
-        typer.echo("no problems found")
+        tell("no problems found")
         return
     for problem in problems:
-        typer.echo(f"problem: {problem['kind']}, {shown(problem['count'])}")
+        tell(f"problem: {problem['kind']}, {shown(problem['count'])}")
         for example in problem["examples"][:3]:
-            typer.echo(f"    {one_line(example, 160)}")
+            tell(f"    {one_line(example, 160)}")

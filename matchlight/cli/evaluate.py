@@ -203,6 +203,7 @@ def print_report(report: Mapping[str, object]) -> None:
     """A report as tables, and what a paired test says of it."""
     from rich.console import Console
 
+    from matchlight.console import visible
     from matchlight.measuring.protocols import tables
 
     console = Console(highlight=False)
@@ -211,5 +212,5 @@ def print_report(report: Mapping[str, object]) -> None:
     against = report.get("against")
     for name, test in against.items() if isinstance(against, Mapping) else ():
         low, high = test["interval"]
-        line = f"{name}: {test['difference']:+.4g} ({low:+.4g} to {high:+.4g}), p = {test['p']:.4f}"
+        line = f"{visible(name)}: {test['difference']:+.4g} ({low:+.4g} to {high:+.4g}), p = {test['p']:.4f}"
         console.print(line, markup=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Address, DataOrNone, Json, Vectors, choice, command_of, data_set
-from matchlight.cli.output import as_typed, emit, megabytes, say_next, table
+from matchlight.cli.output import as_typed, emit, megabytes, say_next, table, tell
 
 if TYPE_CHECKING:
     from matchlight.indexing.index import Description
@@ -85,7 +85,7 @@ def _built(out: Path, about: Description, *, json: bool) -> None:
     if json:
         emit({"index": out, **about})
         return
-    typer.echo(
+    tell(
         f"{out}: {about['version']}, {about['items']:,} pictures, {about['captions']:,} captions, "
         f"{megabytes(about['bytes'])}"
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from matchlight.cli.options import Json, choice, command_of
-from matchlight.cli.output import as_typed, emit, say_next
+from matchlight.cli.output import as_typed, emit, say_next, tell
 
 
 @dataclass(kw_only=True)
@@ -61,7 +61,7 @@ def mine(asked: MineOptions) -> None:
         emit({"folder": asked.out, **about, "top": texts, "images": images})
         return
     lists = f"{texts} captions for each of {len(found.pictures)} pictures, {images} pictures for each caption"
-    typer.echo(f"{asked.out}: {lists}, in {about['seconds']} s")
+    tell(f"{asked.out}: {lists}, in {about['seconds']} s")
     lists, data = as_typed(asked.out), as_typed(asked.data)
     say_next(f"matchlight train aoq base={loaded.method} candidates={lists} --data {data} -o second")
 

@@ -11,7 +11,7 @@ import typer
 from matchlight.cli.evaluate import Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
 from matchlight.cli.options import Data, Json, command_of
-from matchlight.cli.output import as_typed, emit, say_next, table
+from matchlight.cli.output import as_typed, emit, say_next, table, tell
 
 if TYPE_CHECKING:
     from matchlight.runs.folder import Run
@@ -159,7 +159,7 @@ def _finished(run: Run, data: Path, *, json: bool) -> None:
     if json:
         emit({"run": run.folder, **chosen})
     else:
-        typer.echo(f"{run.folder}: model of epoch {chosen['epoch'] + 1} kept ({chosen['select']})")
+        tell(f"{run.folder}: model of epoch {chosen['epoch'] + 1} kept ({chosen['select']})")
         say_next(f"matchlight index {as_typed(run.folder)} --data {as_typed(data)} -o index")
 
 
@@ -183,7 +183,7 @@ def embed(
     if json:
         emit(written)
         return
-    typer.echo(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
+    tell(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
     say_next(f"numpy.load({str(out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
 
 
@@ -226,7 +226,7 @@ def import_(
     if json:
         emit({"run": run.folder, **run.info})
         return
-    typer.echo(f"{run.folder}: {run.method}, {len(checkpoints)} file(s)")
+    tell(f"{run.folder}: {run.method}, {len(checkpoints)} file(s)")
     say_next(f"matchlight index {as_typed(run.folder)} --data my_photos -o index")
 
 

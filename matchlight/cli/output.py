@@ -19,6 +19,11 @@ def help_alone(context: typer.Context) -> None:
         typer.echo(text)
 
 
+def tell(line: str) -> None:
+    """A line for a person on stdout; a path or a name of a stranger's that a terminal would obey is shown, not sent."""
+    typer.echo(visible(line))
+
+
 def say_next(command: str, *, why: str = "") -> None:
     """The last line of a command, on stderr: what to do next."""
     say(f"next: {command}" + (f"  ({why})" if why else ""))

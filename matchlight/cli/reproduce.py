@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from matchlight.cli.options import Json, command_of
-from matchlight.cli.output import emit, say_next, table
+from matchlight.cli.output import emit, say_next, table, tell
 
 
 @dataclass(kw_only=True)
@@ -104,11 +104,11 @@ def _list(*, json: bool) -> None:
         return
     wide = max(map(len, EXHIBITS)) + 2
     for paper in dict.fromkeys(one.paper for one in EXHIBITS.values()):
-        typer.echo(paper)
+        tell(paper)
         for one in EXHIBITS.values():
             if one.paper == paper:
-                typer.echo(f"  {one.name:<{wide}}{one.shows}")
-                typer.echo(f"  {'':<{wide}}  needs {one.needs}")
+                tell(f"  {one.name:<{wide}}{one.shows}")
+                tell(f"  {'':<{wide}}  needs {one.needs}")
     say_next(f"matchlight reproduce {next(iter(EXHIBITS))} --data scenes -o figures --quick")
 
 
@@ -119,7 +119,7 @@ def _print(result: dict[str, Any], out: Path) -> None:
     if lines:
         columns = list(dict.fromkeys(name for line in lines for name in line))
         table("", columns, [[shown(line.get(name)) for name in columns] for line in lines])
-    typer.echo(f"{out}: {', '.join(result['files'])}")
+    tell(f"{out}: {', '.join(result['files'])}")
 
 
 def register(app: typer.Typer) -> None:

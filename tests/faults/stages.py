@@ -150,23 +150,24 @@ class World:
 
     def stages(self) -> list[Stage]:
         """All of them, trainings first."""
-        trainings = [self._training(name, words) for name, words in STRATEGIES.items()]
-        given, shapes, run = self.given, self.shapes, self.run
         return [
-            *trainings,
-            Stage("train photos", lambda out: [*training_words(["vse++"], shapes, out)], again=("--resume",)),
-            Stage("features", lambda out: ["data", "features", shapes, "-o", out]),
-            Stage("mine", lambda out: ["mine", run, "--data", given, "-o", out, "--top", 5]),
-            Stage("audit", lambda out: ["audit", run, "--data", given, "-o", out, "--split", "all"]),
-            Stage("index", lambda out: ["index", run, "--data", given, "-o", out]),
-            Stage("compare", lambda out: ["compare", *COMPARED, "--data", given, "--noise", "0,0.4", "-o", out]),
+            *(self._training(name, words) for name, words in STRATEGIES.items()),
+            Stage("train photos", lambda out: training_words(["vse++"], self.shapes, out), again=("--resume",)),
+            Stage("features", lambda out: ["data", "features", self.shapes, "-o", out]),
+            Stage("mine", lambda out: ["mine", self.run, "--data", self.given, "-o", out, "--top", 5]),
+            Stage("audit", lambda out: ["audit", self.run, "--data", self.given, "-o", out, "--split", "all"]),
+            Stage("index", lambda out: ["index", self.run, "--data", self.given, "-o", out]),
+            Stage("compare", lambda out: ["compare", *COMPARED, "--data", self.given, "--noise", "0,0.4", "-o", out]),
             Stage("weights", lambda _: ["weights", "get", "toy"], before=self._shop, written="weights/toy"),
         ]
 
     def _training(self, name: str, words: list[str]) -> Stage:
-        data = self.shapes if words[0] == "dual" else self.given
-        more = [f"model=hf:{self.joint}", "crop=1.0"] if words[0] == "dual" else []
-        return Stage(f"train {name}", lambda out: [*training_words([*words, *more], data, out)], again=("--resume",))
+        def command(out: Path) -> list[object]:
+            if words[0] != "dual":
+                return training_words(words, self.given, out)
+            return training_words([*words, f"model=hf:{self.joint}", "crop=1.0"], self.shapes, out)
+
+        return Stage(f"train {name}", command, again=("--resume",))
 
     def _shop(self) -> None:
         """In the child: a catalogue with one entry, whose wheel is read from a local server with pauses."""
