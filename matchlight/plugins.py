@@ -62,6 +62,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "parquet": "matchlight.data.formats.parquet:Parquet",
         "webdataset": "matchlight.data.formats.webdataset:WebDataset",
         "arrow": "matchlight.data.formats.arrow_folder:ArrowFolder",
+        "datasets": "matchlight.data.formats.hub_data:HubFolder",
         "clip-retrieval": "matchlight.data.formats.clip_retrieval:ClipRetrieval",
         "texts": "matchlight.data.formats.text_files:TextFiles",
         "splits": "matchlight.data.formats.split_folders:SplitFolders",

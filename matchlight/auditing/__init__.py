@@ -55,6 +55,7 @@ from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
 from matchlight.data.fingerprints import data_marks
+from matchlight.data.formats.hub_data import is_hub
 from matchlight.data.noise import Truth
 from matchlight.inputs.given_vectors import read_vectors
 from matchlight.pairs import Pairs
@@ -166,7 +167,8 @@ def _label_verdict(pairs: Pairs, rows: np.ndarray, options: Options) -> LabelVer
 def _summary(
     pairs: Pairs, findings: Findings, verdict: Verdict, options: Options, source: str | Path | None
 ) -> Summary:
-    path = str(Path(source if source is not None else pairs.notes.get("read_from", pairs.root)).resolve())
+    path = str(source if source is not None else pairs.notes.get("read_from", pairs.root))
+    path = path if is_hub(path) else str(Path(path).resolve())
     return {
         "pairs": len(findings),
         "flagged": int(findings.suspect.sum()),

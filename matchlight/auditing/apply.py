@@ -49,7 +49,7 @@ def apply(
     from matchlight.data import formats
 
     folder = Path(audit)
-    source = Path(data if data is not None else audited_path(folder))
+    source = Path(data if data is not None else audited_path(folder))  # hf-datasets:NAME is one too
     pairs = Pairs.read(source)
     _check_place(Path(out), pairs, source)
     audited = read_audit(folder, pairs)

@@ -16,8 +16,10 @@ from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_nex
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
 
-FORMATS = ("jsonl", "csv", "parquet", "webdataset", "scan", "npz")
-Source = Annotated[Path, typer.Argument(metavar="PATH", show_default=False, help="A data set: a folder or a file.")]
+FORMATS = ("jsonl", "csv", "parquet", "webdataset", "datasets", "scan", "npz")
+Source = Annotated[
+    Path, typer.Argument(metavar="PATH", show_default=False, help="A data set: a folder, a file or hf-datasets:NAME.")
+]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write: a new or an empty folder.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")]
 

@@ -13,6 +13,7 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     jsonl.py  csv_tables.py  parquet.py  webdataset.py  karpathy.py     formats of pictures and captions
     coco.py            captions_*.json;  token_file.py: Flickr's token files;  text_files.py: a.txt beside a.jpg
     arrow_folder.py    folders of Hugging Face datasets;  clip_retrieval.py: folders of clip-retrieval
+    hub_data.py        hf-datasets:NAME, read through `datasets`; `save_to_disk` folders written
     hub_features.py    what `datasets` reads in a schema
     url_tables.py      captions and addresses of pictures, read where the pictures are there
     split_folders.py   train/, val/ and test/, each a data set
@@ -40,6 +41,7 @@ from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.detection import all_formats, detect, format_named, place_of
 from matchlight.data.formats.export import arranged
+from matchlight.data.formats.hub_data import is_hub, read_hub
 from matchlight.data.formats.info import info
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures, FolderPictures, NpyFeatures, TarPictures
 from matchlight.data.formats.splits import default_splits
@@ -65,8 +67,13 @@ __all__ = [
 
 
 def read(path: str | Path, **options: Unpack[ReadOptions]) -> Pairs:
-    """Open a folder or file of any known format (options: format, seed, max_pixels, split, validation)."""
+    """Open a folder or file of any known format, or hf-datasets:NAME.
+
+    Options are format, seed, max_pixels, split and validation.
+    """
     chosen = _options(options)
+    if is_hub(path):
+        return read_hub(str(path), chosen)
     try:
         place, format = place_of(Path(path), chosen.format)
         pairs = relevance_file.attach(format.read(place, chosen))

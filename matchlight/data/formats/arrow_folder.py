@@ -3,14 +3,14 @@
 Nothing of the folder is run. Pictures are inside as {"bytes", "path"}; neighbouring rows with one path and the same
 bytes are one picture. Files are mapped into memory, so that a picture costs its own bytes; compressed ones, which
 `save_to_disk` does not write, are refused. Splits (`dataset_dict.json` with train/ and test/) are folders, see
-`split_folders.py`.
+`split_folders.py`. `hub_data.py` reads such folders through `datasets` itself, and writes them.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from matchlight.core import BadInput
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns
+from matchlight.data.formats.hub_features import class_names, named_classes
 from matchlight.data.formats.parquet import captions_of, holds_bytes, other_columns
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
@@ -48,34 +49,40 @@ class ArrowFolder(Format):
         files = [inside(path, name) for name in names] if path.is_dir() else [path]
         if not files:
             raise BadInput(f"{path}: no .arrow files")
-        table = Annotations(path)
-        places: list[tuple[int, int]] = []
-        column, embedded = "", False
-        for number, file in enumerate(files):
-            rows = _Rows(file)
-            column, embedded = rows.image, rows.embedded
-            for row, (name, record, key) in enumerate(rows.records()):
-                before = len(table.names)
-                table.add(
-                    name,
-                    captions_of(record, rows.columns, rows.header),
-                    split=rows.cell(record, rows.columns.split) or split_of(file),
-                    labels=rows.cell(record, rows.columns.labels),
-                    where=f"{file} row {row}",
-                    key=key,
-                )
-                if len(table.names) > before:
-                    places.append((number, row))
         root = path if path.is_dir() else path.parent
-        if not embedded:
-            return with_pictures_beside(table, self.name, root, options)
-        where = np.array(places, dtype=np.int64).reshape(-1, 2)
-        return table.pairs(
-            self.name,
-            root,
-            options,
-            lambda names, kept: ArrowPictures(files, column, names, where[kept], max_pixels=options.max_pixels),
-        )
+        return arrow_pairs([(file, split_of(file)) for file in files], self.name, root, options)
+
+
+def arrow_pairs(files: Sequence[tuple[Path, str | None]], name: str, root: Path, options: Options) -> Pairs:
+    """The rows of Arrow files, each with the split of rows that say none themselves; `name` is that of the format."""
+    table = Annotations(root)
+    places: list[tuple[int, int]] = []
+    column, embedded = "", False
+    for number, (file, split) in enumerate(files):
+        rows = _Rows(file)
+        column, embedded = rows.image, rows.embedded
+        for row, (picture, record, key) in enumerate(rows.records()):
+            before = len(table.names)
+            table.add(
+                picture,
+                captions_of(record, rows.columns, rows.header),
+                split=rows.cell(record, rows.columns.split) or split,
+                labels=rows.labels(record),
+                caption_labels=rows.cell(record, rows.columns.caption_labels),
+                where=f"{file} row {row}",
+                key=None if key is None else f"{number} {key}",  # files of several splits may share their names
+            )
+            if len(table.names) > before:
+                places.append((number, row))
+    if not embedded:
+        return with_pictures_beside(table, name, root, options)
+    where, paths = np.array(places, dtype=np.int64).reshape(-1, 2), [file for file, _ in files]
+    return table.pairs(
+        name,
+        root,
+        options,
+        lambda names, kept: ArrowPictures(paths, column, names, where[kept], max_pixels=options.max_pixels),
+    )
 
 
 class ArrowPictures(RowPictures):
@@ -181,6 +188,12 @@ class _Rows:
     def cell(self, record: dict[str, object], place: int | None) -> object:
         """A value by its column; None where there is no such column."""
         return None if place is None else record[self.header[place]]
+
+    def labels(self, record: dict[str, object]) -> object:
+        """The classes of a row; numbers become names where the file knows them."""
+        place = self.columns.labels
+        value = self.cell(record, place)
+        return value if place is None else named_classes(value, class_names(self.mapped.schema, self.header[place]))
 
     def records(self) -> Iterator[tuple[str, dict[str, object], str | None]]:
         """Name, values and what tells the picture of each row apart."""
