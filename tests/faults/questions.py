@@ -173,13 +173,15 @@ def _picture(chance: np.random.Generator) -> bytes:
 def _sent(world: World, seed: int, folder: Path) -> Outcome:
     index, _, audit = _collection(world, folder)
     child = children.Child(["serve", index, "--audit", audit, "--port", 0], cache=folder / "cache")
-    port = _port(child)
     chance, codes = np.random.default_rng(1000 + seed), Counter[str]()
-    for _ in range(RAW):
-        codes[_exchange(port, _raw_bytes(chance))] += 1
-    healthy = _exchange(port, b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-    os.kill(child.pid, signal.SIGTERM)
-    ended = child.wait()
+    try:
+        port = _port(child)
+        for _ in range(RAW):
+            codes[_exchange(port, _raw_bytes(chance))] += 1
+        healthy = _exchange(port, _head("GET /api/health HTTP/1.1", HOST, "Connection: close"))
+    finally:
+        os.kill(child.pid, signal.SIGTERM)
+        ended = child.wait()
     bad = [code for code in codes if code.startswith("5")]
     if ended.code or "Traceback" in ended.err or healthy != "200" or bad:
         note = f"health {healthy}, {dict(codes)}, exit {ended.code}: {ended.err[-300:]}"
