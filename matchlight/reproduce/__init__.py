@@ -25,6 +25,9 @@ In reading order:
     aoq_sensitivity.py  AOQ: alpha and beta
     aoq_cost.py         AOQ: time of a step
     dive_runs.py        the runs of DivE's figures
+    ranked_tables.py    tables with the best figure of a column in bold
+    dive_eccv.py        DivE: ECCV Caption and CxC
+    dive_capacity.py    DivE: one vector as dear as a set
     dive_ablation.py    DivE: the three changes to slot attention
     dive_cost.py        DivE: FLOPs and latency of scoring
     dive_tsne.py        DivE: elements of sets in the plane
@@ -49,7 +52,9 @@ from matchlight.reproduce import (
     aoq_sensitivity,
     dive_ablation,
     dive_attention,
+    dive_capacity,
     dive_cost,
+    dive_eccv,
     dive_runs,
     dive_tsne,
     examples,
@@ -144,7 +149,27 @@ _ALL = (
         dive_ablation.ablation,
         averages=True,
     ),
-    Exhibit("dive-cost", dive_runs.PAPER, "FLOPs and latency of scoring, VSE-infinity = 1", dive_cost.cost),
+    Exhibit(
+        "dive-eccv",
+        dive_runs.PAPER,
+        "all that fits, found: ECCV Caption and CxC, or a relevance file",
+        dive_eccv.eccv,
+        averages=True,
+    ),
+    Exhibit(
+        "dive-capacity",
+        dive_runs.PAPER,
+        "rsum with FLOPs: VSE-infinity, widened to DivE's cost, and DivE",
+        dive_capacity.capacity,
+        averages=True,
+    ),
+    Exhibit(
+        "dive-cost",
+        dive_runs.PAPER,
+        "FLOPs and latency of scoring, VSE-infinity = 1",
+        dive_cost.cost,
+        split="val",
+    ),
     Exhibit("dive-tsne", dive_runs.PAPER, "elements of sets in the plane, by slot", dive_tsne.elements),
     Exhibit("dive-attention", dive_runs.PAPER, "what slots take of a picture, round by round", dive_attention.maps),
     Exhibit("ncr-losses", ncr_runs.PAPER, "losses of pairs and the mixture that divides them", ncr_figures.losses),

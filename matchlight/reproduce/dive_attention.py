@@ -29,7 +29,7 @@ from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, sa
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode, encode_both
 
-SHOWN, COUNTED = 3, 500  # pictures drawn; pictures whose elements are counted
+DIFFERENT, ALIKE, COUNTED = 2, 2, 500  # pictures drawn of either kind; pictures whose elements are counted
 FINE = 48  # points a side of a map made of boxes
 # Inches: the picture, a map, and how much lower than wide both are.
 SEEN, MAP, RATIO = 1.35, 0.86, 0.75
@@ -47,24 +47,27 @@ class Look:
 
 
 def maps(work: Work, *, run: Paths | None = None) -> Result:
-    """Pictures of the test split, drawn at random, with what each slot took of them and said of them."""
-    work.check_splits("test")
+    """Pictures with what each slot took of them and said of them: of captions that differ, and of a shared one."""
+    work.check_splits(work.split)
     one = asked_run(work, run)
     if one is None:
         work.check((DIVE,))
         one = work.train(DIVE)
-    drawn, counted = chosen(work.pairs)
-    nearest, cosines = nearest_captions(one, work.pairs, counted)
-    own = np.searchsorted(counted, drawn)
-    looks = looked(one, work.pairs, drawn, nearest[own], cosines[own])
-    known = [
-        [fits(work.pairs, int(row), int(place)) for row in line] for place, line in zip(counted, nearest, strict=True)
-    ]
+    counted = counted_pictures(work.pairs, split=work.split)
+    nearest, cosines = nearest_captions(one, work.pairs, counted, split=work.split)
+    known = np.array(
+        [[fits(work.pairs, int(row), int(place)) for row in line] for place, line in zip(counted, nearest, strict=True)]
+    )
+    own = chosen(nearest, known)
+    looks = looked(one, work.pairs, counted[own], nearest[own], cosines[own])
     apart = np.mean([len(set(line.tolist())) for line in nearest])
+    agree = np.mean([len(set(line.tolist())) < len(line) for line in nearest])
     facts = [
         run_facts("run", one),
         f"{100 * np.mean(known):.1f}% of elements ({len(counted):,} test pictures) are nearest to a caption that fits",
-        f"the elements of a picture are nearest to {apart:.2f} different captions on average",
+        f"the elements of a picture are nearest to {apart:.2f} different captions on average; "
+        f"two of them share one in {100 * agree:.1f}% of pictures",
+        f"first pictures whose elements have a caption each (Fig. A2), then {ALIKE} of which two share one (Fig. A3)",
         "share: after the softmax over slots, mean over heads; the paper's figure is drawings, not numbers",
     ]
     rows = [row for look in looks for row in as_rows(work.pairs, look)]
@@ -75,21 +78,37 @@ def maps(work: Work, *, run: Paths | None = None) -> Result:
         facts=facts,
         elements_that_fit=float(np.mean(known)),
         captions_a_picture=float(apart),
+        pictures_of_shared_captions=float(agree),
     )
 
 
-def chosen(pairs: Pairs, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures to draw, and those to count with (the former among them), each in order."""
-    order = seeded(seed, 3).permutation(pairs.pictures_of("test"))
-    return np.sort(order[:SHOWN]), np.sort(order[:COUNTED])
+def counted_pictures(pairs: Pairs, *, split: str = "test", seed: int = 0) -> np.ndarray:
+    """Pictures whose elements are counted, at random, in order."""
+    return np.sort(seeded(seed, 3).permutation(pairs.pictures_of(split))[:COUNTED])
+
+
+def chosen(nearest: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Lines of the pictures that are drawn: first some whose elements have a caption each, then some that share one.
+
+    `nearest` (pictures, slots) are captions, `known` says which of them fit; of either kind those come first of which
+    most fit. Where one kind is too rare, the other fills up.
+    """
+    shared = np.array([len(set(line.tolist())) < len(line) for line in nearest])
+    best = np.argsort(-known.sum(1), kind="stable")
+    kinds = [[k for k in best if shared[k] == kind] for kind in (False, True)]
+    total = min(DIFFERENT + ALIKE, len(nearest))
+    alike = kinds[1][: max(ALIKE, total - len(kinds[0]))]
+    return np.array([*kinds[0][: total - len(alike)], *alike], int)
 
 
 # ---- what the model says ---------------------------------------------------------------------------------------------
 
 
-def nearest_captions(run: Run, pairs: Pairs, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(pictures, slots) rows of the test captions nearest to each element, and the cosines."""
-    rows = pairs.rows("test")
+def nearest_captions(
+    run: Run, pairs: Pairs, places: np.ndarray, *, split: str = "test"
+) -> tuple[np.ndarray, np.ndarray]:
+    """(pictures, slots) rows of a split's captions nearest to each element, and the cosines."""
+    rows = pairs.rows(split)
     sides = encode_both(run.matcher, run.inputs(pairs).table, places, rows)
     images, texts = (side.members[0].vectors.float() for side in sides)
     nearest = [(one @ texts.flatten(0, 1).T).view(len(one), *texts.shape[:2]).amax(2).max(1) for one in images]

@@ -94,9 +94,8 @@ def timed(pictures: int, lengths: Tensor, *, dim: int, slots: int, device: torch
 
 def cost(work: Work) -> Result:
     """FLOPs and latency of scoring a split and ranking it, VSE-infinity = 1; settings are dim and slots."""
-    split = next((name for name in ("val", "test") if name in work.pairs.split_names), None)
-    work.check_splits(split or "test")
-    assert split is not None
+    split = work.split
+    work.check_splits(split)
     if work.pairs.text_features is not None:
         raise BadInput(f"{work.pairs.root}: its texts are vectors; words to count are needed")
     sizes, device = _sizes(work), speed.pick(work.device)
@@ -119,7 +118,8 @@ def cost(work: Work) -> Result:
         ],
         source=SOURCE,
         machine=machine,
-        **sizes,
+        dim=sizes["dim"],
+        slots=sizes["slots"],
     )
 
 

@@ -30,13 +30,13 @@ NOT_PRINTED = "the paper's map has no numbers; its circular variances are in a t
 
 def elements(work: Work, *, run: Paths | None = None) -> Result:
     """Elements of test sets in the plane, a panel a similarity, and how spread sets are."""
-    work.check_splits("test")
+    work.check_splits(work.split)
     named = asked_run(work, run)
     runs = {named.method: named} if named is not None else _trained(work)
     maps: dict[str, list[Row]] = {}
     table = []
     for title, one in runs.items():
-        maps[title] = points(one, work.pairs)
+        maps[title] = points(one, work.pairs, split=work.split)
         report = work.measured(one, protocol="recall")
         spread = {f"circular variance, {SIDES[side]}s": figure(report, "spread", side) for side in (IMAGE, TEXT)}
         table.append(

@@ -31,7 +31,7 @@ from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, mean_report, plain
 from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, check_needs, train
-from matchlight.training.registry import Chosen, find, nearest
+from matchlight.training.registry import Chosen, find, nearest, settings_of
 
 SHARED = ("seeds", "quick", "settings", "device", "split", "fold")
 Paths = str | Path | Sequence[str | Path]  # one file or folder, or several
@@ -162,6 +162,11 @@ class Work:
             below["preset"] = "paper"
         return {**below, **one.arguments}
 
+    def settled(self, one: MethodSetup) -> Arguments:
+        """Every argument that a setup comes to on this data and machine, defaults and presets included."""
+        count, where = len(self.pairs.rows("train")), pick_device(self.device).type
+        return settings_of(self._method(one).method, self.arguments(one), pairs=count, device=where)[0]
+
     def train(self, one: MethodSetup, *, pairs: Pairs | None = None, seed: int = 0, start: Run | None = None) -> Run:
         """A trained run, from `runs` where it is finished."""
         data = self.pairs if pairs is None else pairs
@@ -217,11 +222,13 @@ class Work:
         facts: Sequence[str] = (),
         published: Sequence[Row] = (),
         source: str = "",
+        on_page: Sequence[Row] = (),
         **more: object,
     ) -> Result:
         """Write NAME.csv (`rows`), NAME.json, NAME.png and NAME.svg, and the page NAME.md; gives the JSON's content.
 
-        The page holds the `table`, what was run (`facts`), and what was `published` with where that is from (`source`).
+        The page holds the `table` (or the same with marks, `on_page`), what was run (`facts`), and what was `published`
+        with where that is from (`source`).
         The numbers are written first: they are kept even if the figure cannot be.
         """
         place = self.out / self.name
@@ -243,7 +250,7 @@ class Work:
             written.append(place.with_name(f"{self.name}.md"))
             sets = [data_facts(pairs) for pairs in (self.pairs, *self.more)]
             lines = [*sets, self._asked(), *self.notes, *facts]
-            files.write_text(written[-1], page(self.name, lines, table, published=published, source=source))
+            files.write_text(written[-1], page(self.name, lines, on_page or table, published=published, source=source))
         files.write_text(written[0], as_csv(rows))
         result["files"] = [str(file.name) for file in written]
         files.write_json(written[1], plain(result))
@@ -262,6 +269,7 @@ class Exhibit:
     function: Callable[..., Result]  # (work, **options)
     averages: bool = False  # over seeds; others show one run
     several: bool = False  # data sets side by side; others show one
+    split: str = ""  # the one that is measured if none is asked for and the data has it; else testall or test
     of_training: bool = False  # shows what training logs: there is no split or fold to choose
 
     @property
@@ -292,6 +300,8 @@ class Exhibit:
         given = {name: value for name, value in options.items() if value is not None}
         shared = {name: given.pop(name) for name in SHARED if name in given}
         first, *more = [pairs] if isinstance(pairs, Pairs) else pairs
+        if self.split in first.split_names:
+            shared.setdefault("split", self.split)
         if more and not self.several:
             raise BadInput(f"{self.name} shows one data set; {1 + len(more)} were given")
         work = Work(self.name, first, Path(out), **shared, more=tuple(more))

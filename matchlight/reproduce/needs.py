@@ -19,6 +19,8 @@ NEEDS = {
     "aoq-sensitivity": f"{_WORDS}, val; trains and mines one first round, then a second one a setting",
     "aoq-cost": f"{_WORDS}; trains nothing, times steps on this machine",
     "dive-ablation": f"{_WORDS}; trains five runs a seed [COCO 5K]",
+    "dive-eccv": f"{_WORDS}; runs or score files, else trains three methods a seed [COCO 5K with eccv-caption]",
+    "dive-capacity": f"{_WORDS}; trains three runs a seed [Flickr30K]",
     "dive-cost": "captions of a test split; trains nothing, times scoring on this machine [Flickr30K]",
     "dive-tsne": f"{_WORDS}; trains a run a similarity",
     "dive-attention": f"{_WORDS}, pictures to show; a run, else trains one",

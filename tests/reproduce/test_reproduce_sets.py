@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.measuring.metrics import circular_variance
 from matchlight.pairs import Pairs
-from matchlight.reproduce import aoq_cost, dive_ablation, dive_attention, dive_cost, exhibits, reproduce
+from matchlight.reproduce import (
+    aoq_cost,
+    dive_ablation,
+    dive_attention,
+    dive_cost,
+    exhibits,
+    ranked_tables,
+    reproduce,
+)
 from matchlight.reproduce.exhibit_page import page
+from matchlight.runs.evaluation import split_scores
 from matchlight.scoring.encode import encode_both
 from matchlight.training.mining import load
 from tests.reproduce.test_reproduce import WORDS, check_files, rows_of, runs_of
@@ -122,11 +133,18 @@ def test_random_lists_never_name_a_pictures_own() -> None:
 # ---- DivE ------------------------------------------------------------------------------------------------------------
 
 
+def with_relevance() -> Pairs:
+    """Tiny pairs in which a caption also fits the next picture."""
+    pairs = tiny_pairs()
+    own = np.eye(24, dtype=bool)[pairs.picture]
+    return replace(pairs, relevance=csr_matrix(own | np.roll(own, 1, axis=1)))
+
+
 @pytest.fixture(scope="module")
 def dive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dive")
-    for name in ("dive-ablation", "dive-tsne", "dive-attention"):
-        reproduce(name, tiny_pairs(), out, settings=DIVE, device="cpu")
+    for name in ("dive-ablation", "dive-tsne", "dive-attention", "dive-eccv", "dive-capacity"):
+        reproduce(name, with_relevance(), out, settings=DIVE, device="cpu")
     return out
 
 
@@ -172,7 +190,8 @@ def test_shares_are_shared_out_and_captions_are_the_nearest(dive: Path) -> None:
     check_files(dive, "dive-attention")
     pairs, run = tiny_pairs(), default_run(dive)
     rows = rows_of(dive, "dive-attention")
-    places, _ = dive_attention.chosen(pairs)
+    places = np.unique([int(row["picture"][1:]) for row in rows])
+    assert len(places) == 4
     assert len(rows) == len(places) * 4 * 4 * 5  # rounds, slots, regions
     totals: dict[tuple[str, str, str], float] = {}
     for row in rows:
@@ -185,6 +204,72 @@ def test_shares_are_shared_out_and_captions_are_the_nearest(dive: Path) -> None:
     for i, k in np.ndindex(len(places), 4):
         by_hand = [max(float(images[i, k] @ y) for y in caption) for caption in captions]
         assert found[i, k] == texts[int(np.argmax(by_hand))] and cosines[i, k] == pytest.approx(max(by_hand), abs=1e-5)
+
+
+def test_pictures_of_which_two_elements_share_a_caption_are_drawn_last() -> None:
+    nearest = np.array([[1, 2, 3], [4, 4, 5], [6, 7, 8], [9, 9, 9], [1, 1, 2], [3, 4, 5]])
+    known = np.array([[0, 0, 1], [0, 0, 0], [1, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=bool)
+    assert dive_attention.chosen(nearest, known).tolist() == [2, 0, 3, 4]  # those with most that fits come first
+    assert dive_attention.chosen(nearest[[0, 2, 5]], known[[0, 2, 5]]).tolist() == [1, 0, 2]  # no two agree
+    assert dive_attention.chosen(nearest[[1, 3, 4, 1]], known[[1, 3, 4, 1]]).tolist() == [1, 2, 0, 3]
+
+
+# ---- DivE: all that fits ---------------------------------------------------------------------------------------------
+
+
+def test_all_that_fits_is_measured_by_the_relevance_file_and_cxc_is_left_open(dive: Path) -> None:
+    told = check_files(dive, "dive-eccv")
+    assert [line["model"] for line in told["table"]] == ["VSRN", "VSE-infinity", "DivE"]
+    many = ml.evaluate(default_run(dive), with_relevance())["many"]
+    line = told["table"][2]
+    for way in ("i2t", "t2i"):
+        found = [line[f"{way}, {name}"] for name in ("mAP@R", "R-P", "R@1")]
+        assert found == pytest.approx([many[way][key] for key in ("map_at_r", "r_precision", "r1")])
+        assert line[f"{way}, CxC R@1"] is None
+    page = (dive / "dive-eccv.md").read_text()
+    assert "CxC knows COCO's test pictures only" in page
+    assert "| DivE | **36.0** | **46.4** | **84.7** | **72.3** | - | <u>51.0</u>" in page
+
+
+def test_score_files_and_runs_make_the_same_table(dive: Path, tmp_path: Path) -> None:
+    pairs, run = with_relevance(), default_run(dive)
+    np.save(tmp_path / "mine.npy", split_scores(run, pairs, "test"))
+    by_file = reproduce("dive-eccv", pairs, tmp_path, scores=tmp_path / "mine.npy", device="cpu")["table"]
+    by_run = reproduce("dive-eccv", pairs, tmp_path, run=run.folder, device="cpu")["table"]
+    assert (
+        list(by_file[0].values())[1:] == pytest.approx(list(by_run[0].values())[1:]) and by_file[0]["model"] == "mine"
+    )
+    np.save(tmp_path / "small.npy", np.zeros((3, 4), np.float32))
+    with pytest.raises(BadInput, match=r"small\.npy: scores are 3 x 4"):
+        reproduce("dive-eccv", pairs, tmp_path, scores=tmp_path / "small.npy", device="cpu")
+
+
+def test_data_that_know_no_more_than_own_captions_say_so(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    np.save(tmp_path / "mine.npy", np.random.default_rng(0).normal(size=(6, 12)))
+    line = reproduce("dive-eccv", pairs, tmp_path, scores=tmp_path / "mine.npy", device="cpu")["table"][0]
+    assert line["i2t, own R@1"] is not None and line["i2t, mAP@R"] is None
+    assert "what fits besides own captions is unknown" in (tmp_path / "dive-eccv.md").read_text()
+
+
+def test_the_best_is_bold_the_second_underlined_and_nothing_is_neither() -> None:
+    table = [{"m": "a", "x": 1.0, "y": 3.0}, {"m": "b", "x": 2.0, "y": 3.0}, {"m": "c", "x": None, "y": 1.0}]
+    marks = [[row["x"], row["y"]] for row in ranked_tables.marked(table)]
+    assert marks == [["<u>1.0</u>", "**3.0**"], ["**2.0**", "**3.0**"], ["-", "<u>1.0</u>"]]
+
+
+# ---- DivE: capacity --------------------------------------------------------------------------------------------------
+
+
+def test_one_vector_is_widened_to_what_a_set_costs(dive: Path) -> None:
+    told = check_files(dive, "dive-capacity")
+    dims = sorted(run.info["arguments"]["dim"] for run in runs_of(dive, "vse_infty"))
+    assert dims == [16, 16 * 4 * 4]  # the narrow one is that of dive-eccv
+    rows = {row["model"]: row for row in rows_of(dive, "dive-capacity")}
+    costs = [float(row["flops"]) for row in rows.values()]
+    assert costs == [2 * 16, 2 * 16 * 16, 2 * 16 * 16 + 2 * 16]
+    assert float(rows["DivE"]["rsum"]) == pytest.approx(ml.evaluate(default_run(dive), tiny_pairs())["rsum"])
+    assert [line["FLOPs, ratio"] for line in told["published"]] == [1, 16, 16]
 
 
 def test_looking_leaves_the_model_as_it_was(dive: Path) -> None:
