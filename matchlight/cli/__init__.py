@@ -8,7 +8,7 @@ A file is named for the commands in it. In the order of use:
     describe.py   what `data info` shows
     weights.py    weights list | get | where | remove
     models.py     methods, train, embed, import, demo
-    share.py      push
+    share.py      push, export
     demo.py       what `demo` does, step by step
     evaluate.py   evaluate
     mine.py       mine

@@ -26,7 +26,12 @@ class IndexOptions:
     data: DataOrNone = None
     vectors: Vectors = None
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="RUN", help="The run that made --vectors: it reads questions.")
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="RUN|FILE.onnx",
+            help="The run that made --vectors: it reads questions; or an exported model, in place of a run folder.",
+        ),
     ] = None
     engine: Annotated[str, choice("--engine", ("faiss", "milvus"), "What proposes candidates.", group="engines")] = (
         "faiss"
@@ -74,6 +79,8 @@ def _answering(asked: IndexOptions) -> Path | None:
     """The run that answers questions: the one that encodes the data, or the one that made given vectors."""
     from matchlight.core import BadInput
 
+    if asked.model is not None and asked.model.suffix == ".onnx" and asked.run is None and asked.vectors is None:
+        return asked.model
     if (asked.run is None) == (asked.vectors is None):
         raise BadInput("index takes a run folder, or --vectors that were made already (and the --model that made them)")
     if asked.model is not None and asked.vectors is None:

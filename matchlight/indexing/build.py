@@ -184,6 +184,8 @@ def _copy_model(run: Run, folder: Path) -> None:
     checkpoints.save_weights(folder / "model.safetensors", run.matcher.state_dict())
     if run.vocabulary is not None:
         run.vocabulary.save(folder / "vocab.json")
+    if run.view.onnx:
+        shutil.copyfile(run.folder / run.view.onnx, folder / run.view.onnx)
     if (run.folder / OWN).is_dir():
         shutil.copytree(run.folder / OWN, folder / OWN, dirs_exist_ok=True)
     for name in ("labels.json", "metrics.json"):  # what its outputs mean, and how well it was measured

@@ -18,6 +18,7 @@ from matchlight.files import regular
 from matchlight.inputs.backbones import Backbone
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL
 from matchlight.inputs.features import backbone, encode
+from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.inputs.prepare import View
 from matchlight.inputs.text import UNK, pad, tokenize
 from matchlight.runs.as_given import VECTORS
@@ -52,9 +53,11 @@ class QueryEncoder:
         return network.for_inference().to(self.run.device)
 
     @cached_property
-    def _sentences(self) -> SentenceEncoder | WordPieces:
+    def _sentences(self) -> SentenceEncoder | WordPieces | OnnxTowers:
         from matchlight.inputs.sentence_encoders import sentence_encoder
 
+        if self._view.onnx:
+            return self._view.onnx_towers
         return self._view.joint_model.pieces if self._view.joint else sentence_encoder(self._view.sentences)
 
     # ---- words -------------------------------------------------------------------------------------------------------
@@ -65,7 +68,7 @@ class QueryEncoder:
             raise BadInput("no words to search for; `a dog on a beach` would do")
         if len(words) > LONGEST:
             raise BadInput(f"a question of {len(words)} characters; {LONGEST} at most")
-        if self._view.sentences or self._view.joint:
+        if self._view.sentences or self._view.joint or (self._view.onnx and self.run.vocabulary is None):
             ids = list(self._sentences.token_ids([words])[0])
             return ids, self._pieces(ids), []
         if self.run.method == VECTORS:
@@ -80,7 +83,8 @@ class QueryEncoder:
     def _pieces(self, ids: list[int]) -> list[str]:
         if self._view.joint:
             return self._view.joint_model.pieces.shown(ids)
-        names = {place: piece for piece, place in self._sentences.vocabulary().items()}
+        named = self._sentences.pieces() if isinstance(self._sentences, OnnxTowers) else self._sentences.vocabulary()
+        names = {place: piece for piece, place in named.items()}
         return [_shown(names.get(place, "")) for place in ids]
 
     def text_items(self, sequences: list[list[int]]) -> Items:

@@ -6,6 +6,8 @@ In reading order:
     text/                 captions as numbers: vocabularies, and all captions of a data set in one array
     sentence_encoders.py  pretrained encoders of sentences
     joint_models/         CLIP, SigLIP and SigLIP2: two towers, their tokenizers and preprocessing
+    onnx_files.py         networks as ONNX files: written, rounded to int8, opened
+    onnx_towers.py        both towers of an exported run, with how they read pictures and captions
     backbones/            picture networks: pixels -> a grid of vectors
     features/             what a backbone makes of every picture, computed once and stored
     caption_vectors.py    what a sentence encoder makes of every caption, likewise

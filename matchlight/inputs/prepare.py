@@ -22,6 +22,7 @@ from matchlight.pairs import FeatureSource, Pairs
 
 if TYPE_CHECKING:
     from matchlight.inputs.joint_models import JointModel
+    from matchlight.inputs.onnx_towers import OnnxTowers
 
 LITE = "lite0"  # the backbone that comes with us
 
@@ -40,11 +41,14 @@ class View:
     stated: Preprocessing | None = None  # as a library's network states it; None: the whole picture, bilinear
     settled: bool = False  # size, choice and preprocessing are those of a network that was looked at
     joint: str = ""  # the joint model that reads both sides, as it was asked for; none: each side is read by itself
+    onnx: str = ""  # the file in the run's folder whose towers read both sides; none: the run's own networks
     home: Path | None = None  # a run's folder, which holds its own copy of that model's files; not kept in recipe.json
 
     def to_json(self) -> dict[str, Json]:
         """As recipe.json holds it: what does not apply is left out."""
         size: Json = list(self.size) if isinstance(self.size, tuple) else self.size
+        if self.onnx:
+            return {"kind": self.kind, "onnx": self.onnx}
         if self.joint:
             return {"kind": self.kind, "joint": self.joint, "size": size}
         seen: dict[str, Json] = {} if self.kind == "given" else {"backbone": self.backbone, "size": size}
@@ -59,6 +63,8 @@ class View:
     def from_json(value: Mapping[str, object]) -> View:
         """What recipe.json says."""
         view = View(str(value["kind"]), str(value.get("backbone") or LITE), _size(value.get("size")))
+        if value.get("onnx"):
+            return replace(view, onnx=Path(str(value["onnx"])).name, settled=True)
         named, cells, shorter = value.get("tokens"), _size(value.get("cells")), value.get("shorter")
         choice = TokenChoice(known_tokens(named), as_size(cells) if cells else None) if named else None
         if "resample" in value and view.size:
@@ -76,9 +82,21 @@ class View:
 
         return joint_model(at_home(self.joint, self.home))
 
+    @cached_property
+    def onnx_towers(self) -> OnnxTowers:
+        """The towers of an exported run that read both sides."""
+        from matchlight.inputs.onnx_towers import OnnxTowers
+
+        assert self.home is not None
+        return OnnxTowers.open(self.home / self.onnx, threads=torch.get_num_threads())
+
     @property
     def preprocessing(self) -> Preprocessing:
         """How pictures become pixels; the size is settled by then."""
+        if self.onnx:
+            made = self.onnx_towers.preprocessing
+            assert made is not None
+            return made
         if self.joint:
             return self.joint_model.preprocessing
         assert self.size is not None
@@ -177,6 +195,8 @@ def _pieces(pairs: Pairs, view: View) -> Captions:
     """Captions in the word pieces of a joint model or a sentence encoder, which bring their own vocabularies."""
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
+    if view.onnx:
+        return Captions.from_tokens(view.onnx_towers.token_ids(pairs.captions))
     if not view.joint:
         return Captions.from_tokens(sentence_encoder(view.sentences).token_ids(pairs.captions))
     model = view.joint_model
@@ -185,6 +205,8 @@ def _pieces(pairs: Pairs, view: View) -> Captions:
 
 def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
     """Kind, dimension and regions of what the picture encoder will get."""
+    if view.kind == "pixels" and view.onnx:
+        return "pixels", view.onnx_towers.info["dim"], 1
     if view.kind == "pixels":
         return "pixels", view.joint_model.shape.dim if view.joint else backbone(view.backbone).dim, 1
     shape = tuple(images.shape)
@@ -206,7 +228,7 @@ def prepare(
     rows = pairs.rows(train) if train in pairs.split_names else np.arange(0)
     if pairs.text_features is not None:
         captions, vocabulary = None, None
-    elif view.sentences or view.joint:
+    elif view.sentences or view.joint or (view.onnx and vocabulary is None):
         captions, vocabulary = _pieces(pairs, view), None
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))

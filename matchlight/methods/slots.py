@@ -127,7 +127,7 @@ class SetPrediction(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, whole: Tensor | None, codes: Tensor | None = None) -> Embedding:
         """Sets of unit vectors; outside inference mode with what the slots alone found, for the diversity loss."""
-        slots, seen = self.start(len(x)), []
+        slots, seen = self.start(x.shape[0]), []
         key, value = self.compete.inputs(x, codes)
         for _ in range(self.depth):
             share = self.compete.shares(slots, key, mask)

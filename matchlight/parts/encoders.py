@@ -84,7 +84,7 @@ def reads_bf16() -> bool:
 def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
     """(N, L, D) states of a GRU that reads `count` words of each row; 0 behind them."""
     longest = words.shape[1]
-    if words.device.type == "cpu":
+    if words.device.type == "cpu" and not torch.onnx.is_in_onnx_export():  # ONNX reads rectangles too
         pack = nn.utils.rnn.pack_padded_sequence(words, count, batch_first=True, enforce_sorted=False)
         return nn.utils.rnn.pad_packed_sequence(gru(pack)[0], batch_first=True, total_length=longest)[0]
     real = torch.arange(longest, device=words.device)[None] < count.to(words.device)[:, None]
@@ -118,7 +118,7 @@ def gru_names(old: str, new: str) -> dict[str, str]:
 def last_state(states: Tensor, items: Items) -> Tensor:
     """(N, D): the state at each caption's last real word."""
     last = lengths(items).to(states.device) - 1
-    return states[torch.arange(len(states), device=states.device), last]
+    return states[torch.arange(states.shape[0], device=states.device), last]
 
 
 class Seen(nn.Module):

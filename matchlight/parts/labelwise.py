@@ -41,7 +41,7 @@ def width(sizes: Sizes, side: str) -> int:
 def bag(items: Items, words: int) -> Tensor:
     """(N, words): log(1 + how often each word stands in a caption), of unit length; padding is no word."""
     real = torch.ones_like(items.x) if items.mask is None else items.mask
-    counts = torch.zeros(len(items), words, device=items.x.device)
+    counts = torch.zeros(items.x.shape[0], words, device=items.x.device)
     return unit(counts.scatter_add(1, items.x, real.float()).log1p())
 
 

@@ -6,9 +6,11 @@ In reading order:
     as_given.py    vectors that were made already, as a run that compares them
     card.py        the model card that every finished run has;  card_figures.py: its figures with intervals
     hub_runs.py    runs on the Hugging Face hub: push one, fetch one
+    onnx_runs.py   an exported run as a run, its towers computed by ONNX Runtime
     seen.py        which pairs a run has learnt from; whether two runs hold the same weights
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
+    onnx_export.py a run as one ONNX file, checked against torch
     hard_negatives.py  hard negatives: what a run confuses in a split, written as lists
     importing.py   released checkpoints and joint models as runs of ours
 """

@@ -27,6 +27,7 @@ from matchlight.parts.encoders import weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
 from matchlight.runs.card import write_card
 from matchlight.runs.hub_runs import found, push
+from matchlight.runs.onnx_runs import ONNX, onnx_matcher, onnx_recipe
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
@@ -91,7 +92,7 @@ class Run:
     @property
     def by_labels(self) -> bool:
         """Whether it was trained, and should be evaluated, by class labels."""
-        if self.method == VECTORS:
+        if self.method in (VECTORS, ONNX):
             return False
         recipe = method_of_run(self.folder, self.info).build(Sizes(**self.info["sizes"]), **self.arguments)
         return recipe.protocol == "labels"
@@ -116,6 +117,9 @@ class Run:
     def load(folder: str | Path, *, device: str = "auto") -> Run:
         """Open a run folder, or a run of the hub by `hf:OWNER/NAME`."""
         folder = found(folder)
+        if folder.suffix == ".onnx" and not folder.is_dir():
+            info, towers = onnx_recipe(folder)
+            return Run(folder.parent, info, onnx_matcher(towers).eval(), towers.vocabulary)
         if not (folder / "recipe.json").is_file():
             raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
         info = _read_recipe(folder)
@@ -199,6 +203,8 @@ def own_arguments(folder: Path, arguments: dict[str, Value]) -> dict[str, Value]
 def _untrained(folder: Path, info: Info) -> Matcher:
     if info["name"] == VECTORS:
         return given_matcher()
+    if info["name"] == ONNX:
+        return onnx_matcher(onnx_recipe(folder / View.from_json(info["view"]).onnx)[1])
     chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
     if "members" in info:  # an imported ensemble: each file with its own arguments
         return Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])

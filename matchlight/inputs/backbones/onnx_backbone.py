@@ -8,14 +8,7 @@ convolutions (by the range found on those pictures).
 
 from __future__ import annotations
 
-import io
-import logging
-import os
 import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +18,19 @@ from torch import Tensor, nn
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone, first_line
+from matchlight.inputs.onnx_files import (
+    INSTALL,
+    MATRICES,
+    has_any,
+    is_installed,
+    open_session,
+    round_convolutions,
+    round_matrices,
+    write_network,
+)
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-
-SAME = 1e-4  # largest difference from torch, as a share of the largest number, of what counts as the same
-INSTALL = "pip install 'matchlight[onnx]'"
-
-
-def is_installed() -> bool:
-    """Whether networks can be written as ONNX and run."""
-    return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
 class OnnxBackbone(Backbone):
@@ -83,34 +78,18 @@ class _Whole(nn.Module):
 
 
 def _session(network: Backbone, pixels: np.ndarray, *, int8: bool) -> InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
     with tempfile.TemporaryDirectory(prefix="matchlight-onnx-") as folder:
         path = Path(folder, "network.onnx")
         _write(network, pixels, path)
         path = _quantised(path, pixels) if int8 else path
-        return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+        return open_session(path, threads=1)
 
 
 def _write(network: Backbone, pixels: np.ndarray, path: Path) -> None:
-    """By torch's older exporter: the newer one takes ten times as long and needs a third package."""
-    example = torch.zeros(2, *pixels.shape[1:])
+    example = {"pixels": torch.zeros(2, *pixels.shape[1:])}
     free = {"pixels": {0: "pictures"}, "cells": {0: "pictures"}}
     try:
-        with warnings.catch_warnings(), torch.inference_mode(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                _Whole(network).eval(),
-                (example,),
-                os.fspath(path),
-                dynamo=False,
-                input_names=["pixels"],
-                output_names=["cells"],
-                dynamic_axes=free,
-            )
+        write_network(_Whole(network), example, path, outputs=["cells"], free=free)
     except Exception as error:  # whatever a network holds that ONNX has no word for
         raise BadInput(
             f"backbone={network.name} cannot be written as ONNX ({first_line(error)}); the runtime torch would work"
@@ -118,36 +97,10 @@ def _write(network: Backbone, pixels: np.ndarray, path: Path) -> None:
 
 
 def _quantised(path: Path, pixels: np.ndarray) -> Path:
-    from onnxruntime import quantization
-
-    class Pictures(quantization.CalibrationDataReader):
-        """The pictures whose activations say how wide int8 must reach."""
-
-        def __init__(self) -> None:
-            self.each: Iterator[np.ndarray] = iter(pixels.astype(np.float32)[:, None])
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            found = next(self.each, None)
-            return None if found is None else {"pixels": found}
-
-    logging.getLogger().addFilter(_without_advice)
-    try:
-        made = path.with_name("int8.onnx")
-        if _has_matrices(path):
-            quantization.quantize_dynamic(path, made, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True)
-        else:
-            quantization.quantize_static(path, made, Pictures(), op_types_to_quantize=["Conv"], per_channel=True)
-        return made
-    finally:
-        logging.getLogger().removeFilter(_without_advice)
-
-
-def _has_matrices(path: Path) -> bool:
-    """Whether it is a transformer rather than a CNN, as far as int8 is concerned."""
-    import onnx
-
-    return any(node.op_type in ("MatMul", "Gemm") for node in onnx.load(os.fspath(path)).graph.node)
-
-
-def _without_advice(record: logging.LogRecord) -> bool:
-    return "pre-processing before quantization" not in record.getMessage()
+    """A transformer by its matrix products, a CNN by its convolutions."""
+    made = path.with_name("int8.onnx")
+    if has_any(path, MATRICES):
+        round_matrices(path, made)
+    else:
+        round_convolutions(path, made, ({"pixels": one} for one in pixels.astype(np.float32)[:, None]))
+    return made

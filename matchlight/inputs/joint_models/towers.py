@@ -82,7 +82,7 @@ class AttentionPooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(N, L, D) -> (N, D)."""
-        answer = self.attention(self.question.expand(len(x), -1, -1), x, mask)
+        answer = self.attention(self.question.expand(x.shape[0], -1, -1), x, mask)
         out: Tensor = (answer + self.thought(self.norm(answer)))[:, 0]
         return out
 
@@ -125,7 +125,7 @@ class Pictures(nn.Module):
 
     def _placed(self, x: Tensor) -> Tensor:
         if self.class_token is not None:
-            x = torch.cat([self.class_token.expand(len(x), 1, -1).to(x.dtype), x], 1)
+            x = torch.cat([self.class_token.expand(x.shape[0], 1, -1).to(x.dtype), x], 1)
         x = x + self.places
         return x if self.norm_before is None else self.norm_before(x)
 
@@ -171,7 +171,7 @@ class Texts(nn.Module):
             x = block(x, None, causal=self.ends)
         states = self.norm(x)
         last = self._end(ids) if self.ends else torch.full_like(ids[:, 0], ids.shape[1] - 1)
-        return states, self.project(states[torch.arange(len(ids), device=ids.device), last]), mask
+        return states, self.project(states[torch.arange(ids.shape[0], device=ids.device), last]), mask
 
     def _filled(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Ids that fit; SigLIP's tokenizer fills texts up, and what is missing all the same is more of the last."""
