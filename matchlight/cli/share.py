@@ -48,9 +48,7 @@ def export(
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
-            help="Pictures and captions to compare with torch; int8 takes the ranges of convolutions from them."
-        ),
+        typer.Option(help="Pictures and captions to compare with torch, beside random ones."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -2,7 +2,8 @@
 
 Batches and captions may have any length. The picture tower begins at pixels wherever the run reads pictures: a frozen
 backbone becomes part of it. An ensemble of dual encoders is one dual encoder whose vectors are the members' side by
-side. With int8, matrix products are rounded, and convolutions where pictures are there to take their ranges from.
+side. With int8, matrix products are rounded; convolutions are not, since it costs them dear and gains no time
+(docs/integrations.md has the figures).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight import files
-from matchlight.console import VERSION, say
+from matchlight.console import VERSION
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items, Matcher
 from matchlight.data.tokenising import MOST_WORDS
 from matchlight.inputs.backbones import Backbone, backbone
@@ -31,14 +31,12 @@ from matchlight.inputs.backbones.base import first_line
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.onnx_files import (
-    CONVOLUTIONS,
     INSTALL,
     MATRICES,
     OPSET,
     SAME,
     has_any,
     is_installed,
-    round_convolutions,
     round_matrices,
     write_network,
 )
@@ -292,7 +290,9 @@ def export_onnx(run: Run, out: str | Path, *, int8: bool = False, pairs: Pairs |
     with tempfile.TemporaryDirectory(prefix="matchlight-onnx-") as folder:
         plain = Path(folder, "towers.onnx")
         _write(work, plain)
-        made = _rounded(work, plain) if int8 else plain
+        made = plain.with_name("int8.onnx") if int8 and has_any(plain, MATRICES) else plain
+        if made != plain:
+            round_matrices(plain, made)
         vectors = work.by_torch(work.random(1, 1, 3))[SEEN]
         _finish(made, work, work.info(vectors.shape[1], vectors.shape[2], int8=int8))
         towers = OnnxTowers.open(made, threads=torch.get_num_threads())
@@ -315,28 +315,6 @@ def _write(work: Export, path: Path) -> None:
         raise BadInput(
             f"{work.run.folder}: a model of {work.run.method} cannot be written as ONNX ({first_line(error)})"
         ) from None
-
-
-def _rounded(work: Export, path: Path) -> Path:
-    """int8: convolutions where there are pictures to take their ranges from, then matrix products."""
-    if has_any(path, CONVOLUTIONS):
-        if work.real is None:
-            say("convolutions stay float32: --data PATH gives pictures to take their int8 ranges from")
-        else:
-            made = path.with_name("convolutions.onnx")
-            round_convolutions(path, made, _one_by_one(work.real))
-            path = made
-    if not has_any(path, MATRICES):
-        return path
-    round_matrices(path, path.with_name("int8.onnx"))
-    return path.with_name("int8.onnx")
-
-
-def _one_by_one(given: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """Each picture beside the first captions."""
-    seen, *read = given
-    for picture in given[seen]:
-        yield {seen: picture[None], **{name: given[name][:2] for name in read}}
 
 
 def _finish(path: Path, work: Export, info: TowersInfo) -> None:
