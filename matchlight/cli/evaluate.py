@@ -146,7 +146,7 @@ def _scored(paths: list[Path], pairs: Pairs, split: str, *, protocol: str, devic
     from matchlight.runs.evaluation import Scoring, scored
     from matchlight.runs.folder import Run
 
-    if all(path.suffix == ".npy" or path.is_file() for path in paths):
+    if all(path.suffix == ".npy" or (path.is_file() and path.suffix != ".onnx") for path in paths):
         return Scored(read_scores(paths))
     runs = [Run.load(path, device=device) for path in paths]
     how = Scoring(precision=precision, quiet=False)
