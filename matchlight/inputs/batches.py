@@ -13,7 +13,7 @@ from torch import Tensor
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Items
-from matchlight.inputs.text import Captions
+from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
 
 T = TypeVar("T")
@@ -36,10 +36,12 @@ class Table:
         *,
         device: torch.device | str = "cpu",
         broken: Sequence[int] = (),
+        vocabulary: Vocabulary | None = None,
     ):
         self.pairs = pairs
         self.images = images
         self.captions = captions
+        self.vocabulary = vocabulary  # what the captions' word ids mean; None: pieces of another's, or no words
         self.device = torch.device(device)
         self.broken = np.asarray(sorted(broken), dtype=np.int64)
         self._resident = self._make_resident()

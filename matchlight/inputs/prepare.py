@@ -233,7 +233,7 @@ def prepare(
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)
-    table = Table(pairs, images, captions, device=device, broken=broken)
+    table = Table(pairs, images, captions, device=device, broken=broken, vocabulary=vocabulary)
     kind, dim, regions = _shape(images, view)
     sizes = Sizes(
         pairs=len(rows),

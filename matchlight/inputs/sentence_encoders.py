@@ -225,6 +225,29 @@ class MiniLM(SentenceEncoder):
         return self.bert(ids, mask)
 
 
+def bert_of(name: str) -> tuple[Bert, dict[str, int]]:
+    """The BERT of a sentence encoder by name, for who wants its layers, and its word pieces."""
+    encoder = sentence_encoder(name)
+    if isinstance(encoder, MiniLM):
+        return encoder.bert, encoder.vocabulary()
+    assert isinstance(encoder, HuggingFace)
+    says: Any = encoder.model.config
+    if says.model_type != "bert":
+        raise BadInput(
+            f"{name} is of the kind {says.model_type}; layers are taken from a BERT, such as hf:bert-base-uncased"
+        )
+    bert = Bert(
+        vocabulary=says.vocab_size,
+        longest=says.max_position_embeddings,
+        dim=says.hidden_size,
+        heads=says.num_attention_heads,
+        wide=says.intermediate_size,
+        layers=says.num_hidden_layers,
+    )
+    bert.load_published(encoder.model.state_dict())
+    return bert, encoder.vocabulary()
+
+
 def _wheel_folder() -> Path:
     """Where pip put the files, which its metadata knows without importing the package; else a fetched folder."""
     try:

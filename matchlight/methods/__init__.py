@@ -11,7 +11,7 @@
     aoq                 AOQ: a second round on mined negatives; quintuplets is its loss
     lantern             our own: DivE's sets with NCR+'s trust
     mrl, deep_sm        class labels, wrong ones among them
-    semantic_sharing    one transformer for both sides: shared_tokens, shared_transformer and shared_losses
+    semantic_sharing    one transformer for both sides: shared_tokens, shared_transformer, shared_start, shared_losses
     dscmr, sdml         supervised common spaces
     fgcrossnet, dccae   fine-grained classes; deep canonical correlation
     dual                joint models, zero-shot or tuned: dual_files reads their weights, low_rank is LoRA

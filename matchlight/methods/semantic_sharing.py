@@ -16,9 +16,12 @@ does not train, gradients clipped in the text encoder only, validation on the te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +29,7 @@ from torch import Tensor, nn
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Similarity, Sizes
 from matchlight.inputs.augmentation import changed
 from matchlight.methods.shared_losses import Labelled
+from matchlight.methods.shared_start import BertLayers, GivenWords, PieceTokens, Start, begin_with_vectors
 from matchlight.methods.shared_tokens import UNK, RegionTokens, VectorToken, WordTokens
 from matchlight.methods.shared_transformer import Guess, Shared, label_vectors
 from matchlight.parts.encoders import gru_names
@@ -76,14 +80,14 @@ class Sharing(Matcher):
     def __init__(
         self,
         encoders: dict[str, nn.Module],
-        shared: dict[str, Shared],
+        shared: Mapping[str, nn.Module],
         guess: dict[str, Guess],
         *,
         measure: str,
         padding: str,
     ):
         super().__init__(encoders, LabelSpace(measure))
-        self.shared = nn.ModuleDict(shared)
+        self.shared = nn.ModuleDict(dict(shared))
         self.guess = nn.ModuleDict(guess)
         self.depends_on_padding = padding == "counted"
 
@@ -92,7 +96,8 @@ class Sharing(Matcher):
         tokens = super().embed(side, items)
         assert isinstance(tokens, Embedding)
         mask = None if self.depends_on_padding else tokens.mask
-        part: Shared = self.shared[BOTH if BOTH in self.shared else side]  # type: ignore[assignment]
+        part = self.shared[BOTH if BOTH in self.shared else side]
+        assert isinstance(part, Shared | BertLayers)
         states = part(tokens.vectors.float(), mask)  # what layers add up stays in full precision
         return replace(tokens, vectors=states, mask=mask), part.likely(states)
 
@@ -116,7 +121,8 @@ class SemanticSharing(TunedPictures, Training):
     """Semantic sharing; `variant=independent` trains a transformer a side, `consistent` adds a loss between sides.
 
     `consistency` weighs that loss: if it is not given, 0.1 for `consistent` and 0 for `independent`, which with 0.1 is
-    the traditional method of the paper. `sharing` has none, whatever is given.
+    the traditional method of the paper. `sharing` has none, whatever is given. Words may start from a file of
+    `word_vectors`; with `sentences` the transformer is the first `depth` layers of a BERT and captions are its pieces.
     """
 
     variant: Literal["sharing", "independent", "consistent"] = "sharing"
@@ -126,6 +132,9 @@ class SemanticSharing(TunedPictures, Training):
     hidden: Count = 2048
     dropout: Share = 0.1
     word_dim: Count = 300
+    word_vectors: str | None = None
+    max_words: Count = 150
+    sentences: str | None = None
     boxes: bool = True
     positions: Literal["clean", "official"] = "clean"
     padding: Literal["masked", "counted"] = "masked"
@@ -149,34 +158,24 @@ class SemanticSharing(TunedPictures, Training):
 
     def recipe(self, sizes: Sizes) -> Recipe:
         """Networks, losses, rates and epochs."""
-        _check(self.dim, self.heads, self.mask_share)
-        share = self.mask_share if self.mask_weight > 0 and self.variant != "independent" else 0.0
-        inside: dict[str, Any] = {
-            "depth": self.depth,
-            "heads": self.heads,
-            "hidden": self.hidden,
-            "dropout": self.dropout,
-        }
-        named: dict[str, Any] = {
-            "share": share,
-            "positions": self.positions,
-            "masking": self.masking,
-            "word_dim": self.word_dim,
-            "relative": self.mask_cost == "relative",
-        }
+        self.check()
 
         def matcher() -> Matcher:
-            encoders, guesses = tokens(sizes, self.dim, objects=self.objects, **named)
+            start = Start(self.sentences) if self.sentences else None
+            dim = start.dim if start else self.dim
+            encoders, guesses = self.token_encoders(sizes, dim, start)
             encoders[IMAGE] = self.behind_backbone(encoders[IMAGE])
             parts = [IMAGE, TEXT] if self.variant == "independent" else [BOTH]
-            shared = {name: Shared(self.dim, sizes.classes, **inside) for name in parts}
+            shared = {name: self.transformer(sizes.classes, start) for name in parts}
             return Sharing(encoders, shared, guesses, measure=self.measure, padding=self.padding)
 
         weights = {"mask_weight": self.mask_weight, "consistency": self.between_sides()}
+        given = Path(self.word_vectors) if self.word_vectors else None
         return Recipe(
             matcher=matcher,
             objective=partial(Labelled, loss=self.loss, **weights),
-            strategy=Plain(),
+            strategy=GivenWords(given, dim=self.word_dim) if given else Plain(),
+            begin=partial(begin_with_vectors, path=given) if given else None,
             epochs=self.epochs,
             batch=self.batch,
             groups=partial(groups, rate=self.rate, backbone=self.backbone_rates(), decay=0.0),
@@ -187,39 +186,54 @@ class SemanticSharing(TunedPictures, Training):
             augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
         )
 
+    def check(self) -> None:
+        """Refuse what no model can have."""
+        if self.dim % self.heads or self.dim < 2:
+            raise BadInput(f"dim={self.dim}: must be a multiple of heads={self.heads}, and 2 at least")
+        if not 0 <= self.mask_share < 1:
+            raise BadInput(f"mask_share={self.mask_share}: must be from 0 to below 1")
+        if self.word_vectors and self.sentences:
+            raise BadInput("word_vectors and sentences: a BERT brings its own word pieces; give one of the two")
 
-def _check(dim: int, heads: int, share: float) -> None:
-    if dim % heads or dim < 2:
-        raise BadInput(f"dim={dim}: must be a multiple of heads={heads}, and 2 at least")
-    if not 0 <= share < 1:
-        raise BadInput(f"mask_share={share}: must be from 0 to below 1")
+    def transformer(self, classes: int, start: Start | None) -> nn.Module:
+        """Layers and a label head: new ones, or the first of a BERT."""
+        if start is not None:
+            return BertLayers(deepcopy(start.bert), classes, depth=self.depth)
+        inside = {"depth": self.depth, "heads": self.heads, "hidden": self.hidden}
+        return Shared(self.dim, classes, dropout=self.dropout, **inside)
 
+    def token_encoders(
+        self, sizes: Sizes, dim: int, start: Start | None
+    ) -> tuple[dict[str, nn.Module], dict[str, Guess]]:
+        """The encoders of both sides, and the heads that guess what is hidden in them."""
+        share = self.mask_share if self.mask_weight > 0 and self.variant != "independent" else 0.0
+        clean, box = self.masking == "clean", 1.0 if self.positions == "clean" else 1e-4
+        several = share if sizes.image != "vector" else 0.0  # one vector a picture has no neighbours to be guessed from
+        words = len(start.pieces) if start and not sizes.text_dim else sizes.vocabulary
+        names = {IMAGE: self.objects if several else 0, TEXT: words if share else 0}
+        how = {"squash": not clean, "relative": self.mask_cost == "relative"}
+        guesses = {side: Guess(dim, many, **how) for side, many in names.items() if many}
+        regions = {"regions": sizes.regions, "objects": self.objects, "share": several, "hide": clean}
+        encoders: dict[str, nn.Module] = {IMAGE: RegionTokens(sizes.image_dim, dim, box_scale=box, **regions)}  # type: ignore[arg-type]
+        return encoders | {TEXT: self.text_encoder(sizes, dim, share, start)}, guesses
 
-def tokens(
-    sizes: Sizes,
-    dim: int,
-    *,
-    share: float,
-    positions: str,
-    masking: str,
-    word_dim: int,
-    objects: int,
-    relative: bool = True,
-) -> tuple[dict[str, nn.Module], dict[str, Guess]]:
-    """The encoders of both sides, and the heads that guess what is hidden in them."""
-    box, place = (1.0, 1.0) if positions == "clean" else (1e-4, 1e-5)
-    clean = masking == "clean"
-    several = share if sizes.image != "vector" else 0.0  # one vector a picture has no neighbours to be guessed from
-    names = {IMAGE: objects if several else 0, TEXT: sizes.vocabulary if share else 0}
-    guesses = {side: Guess(dim, many, squash=not clean, relative=relative) for side, many in names.items() if many}
-    regions = {"regions": sizes.regions, "objects": objects, "share": several, "hide": clean, "box_scale": box}
-    encoders: dict[str, nn.Module] = {IMAGE: RegionTokens(sizes.image_dim, dim, **regions)}  # type: ignore[arg-type]
-    if not sizes.vocabulary:
-        return encoders | {TEXT: VectorToken(sizes.text_dim, dim)}, guesses
-    own = bool(share) and clean  # one row more: the <mask> that words are replaced by
-    words: dict[str, Any] = {"word_dim": word_dim, "share": share, "mask_word": sizes.vocabulary if own else UNK}
-    words |= {"position_scale": place, "first_only": positions == "official"}
-    return encoders | {TEXT: WordTokens(sizes.vocabulary + own, dim, **words)}, guesses
+    def text_encoder(self, sizes: Sizes, dim: int, share: float, start: Start | None) -> nn.Module:
+        """The encoder of texts: ready vectors, pieces of a BERT, or words."""
+        if sizes.text_dim:
+            return VectorToken(sizes.text_dim, dim)
+        if start is not None:
+            return PieceTokens(start, share=share, longest=self.max_words)
+        own = bool(share) and self.masking == "clean"  # one row more: the <mask> that words are replaced by
+        return WordTokens(
+            sizes.vocabulary + own,
+            dim,
+            word_dim=self.word_dim,
+            share=share,
+            mask_word=sizes.vocabulary if own else UNK,
+            position_scale=1.0 if self.positions == "clean" else 1e-5,
+            first_only=self.positions == "official",
+            longest=self.max_words,
+        )
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------

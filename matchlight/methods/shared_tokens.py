@@ -12,7 +12,7 @@ most: like regions fall together, nothing has to be fitted, and the classes are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -145,6 +145,17 @@ class RegionTokens(nn.Module):
         return torch.einsum("nrd,cd->nrc", x - masked_mean(x, mask)[:, None], self.codes).argmax(-1)
 
 
+def first_places(items: Items, longest: int) -> Items:
+    """The captions' first `longest` words; shorter captions stay as they are."""
+    if items.x.shape[1] <= longest:
+        return items
+    mask = None if items.mask is None else items.mask[:, :longest]
+    extra = dict(items.extra)
+    if "length" in extra:
+        extra["length"] = extra["length"].clamp(max=longest)
+    return replace(items, x=items.x[:, :longest], mask=mask, extra=extra)
+
+
 class WordTokens(nn.Module):
     """Words as tokens; `share` of them are replaced by the word `mask_word` in training."""
 
@@ -158,6 +169,7 @@ class WordTokens(nn.Module):
         position_scale: float,
         share: float,
         mask_word: int,
+        longest: int = PLACES,
     ):
         super().__init__()
         self.words = Words(vocabulary, dim, word_dim=word_dim)
@@ -167,10 +179,11 @@ class WordTokens(nn.Module):
         self.position_scale = position_scale
         self.share = share
         self.mask_word = mask_word
+        self.longest = longest  # words behind it are not read
 
     def forward(self, items: Items) -> Embedding:
         """(N, L, dim), in training with the words to guess as "target" (N, L)."""
-        extra = {}
+        items, extra = first_places(items, self.longest), {}
         if self.training and self.share:
             masked = drop_words(items, seed=chance(), p=self.share, word=self.mask_word, special=(START, END))
             extra["target"] = torch.where(masked.x != items.x, items.x, NOTHING)

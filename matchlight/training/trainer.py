@@ -105,7 +105,8 @@ class Trainer:
         report = self._validate()
         self.epoch = 0
         if self.chief and report is not None:
-            say(f"before the first step: val rsum {self._value(report):.1f}")
+            name, form = ("rsum", ".1f") if self.recipe.protocol == "recall" else ("map", ".4g")
+            say(f"before the first step: val {name} {self._value(report):{form}}")
 
     def fresh(self, name: str, *, seed: int) -> Network:
         """A new network that has taken no step."""

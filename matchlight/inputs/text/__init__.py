@@ -2,6 +2,7 @@
 
 In the order captions flow: `tokenize` (data/tokenising.py) cuts a caption into words, `Vocabulary` (vocabulary.py)
 gives each word its number, `pad` and `Captions` (captions.py) turn lists of numbers into rectangles, a batch at a time.
+`read_word_vectors` (word_vectors.py) reads what others have learnt of words.
 """
 
 from matchlight.data.tokenising import sentences, tokenize, words
