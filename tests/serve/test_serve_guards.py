@@ -263,14 +263,18 @@ def test_connections_that_wait_make_room_for_an_honest_client():
 
 
 def test_a_client_that_reads_nothing_is_dropped():
+    answering = asyncio.Event()  # a busy machine may take long to get there
+
     async def large(scope, receive, send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
+        answering.set()
         await send({"type": "http.response.body", "body": b"x" * 30_000_000})
 
     async def unread(connect) -> int:
         reader, writer = await connect()
         writer.transport.pause_reading()
         writer.write(WHOLE)
+        await asyncio.wait_for(answering.wait(), 60)
         await asyncio.sleep(1.0)
         writer.transport.resume_reading()
         with suppress(ConnectionError):
