@@ -16,6 +16,7 @@ A file is named for the commands in it. In the order of use:
     audit.py      audit
     index.py      index, search
     serve.py      serve
+    photos.py     photos
     bench.py      bench score | train | search
     reproduce.py  reproduce
     options.py    options that several commands share
@@ -52,12 +53,13 @@ PARTS = (
     "reproduce",
     "index",
     "serve",
+    "photos",
 )
 
 BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which captions of a data set are wrong
 
 three commands to begin with:
-  matchlight demo -o demo --serve                     see all of it on scenes that are drawn for you
+  matchlight photos my_photos                         search a folder of pictures at once, in the browser
   matchlight data info my_photos                      what is in a folder of pictures, and what is wrong with it
   matchlight train vse_infty --data my_photos -o run  teach a model; `matchlight index` makes it a search
 

@@ -82,7 +82,7 @@ def info(path: Source, as_json: Json = False) -> None:
         say_next(f"matchlight train vse_infty --data {as_typed(path)} -o run")
     else:
         why = "no captions: these pictures can be searched, and nothing can be learned from them"
-        say_next(f"matchlight index RUN --data {as_typed(path)} -o index", why=why)
+        say_next(f"matchlight photos {as_typed(path)}", why=why)
 
 
 @data.command()
@@ -185,7 +185,7 @@ class FeatureOptions:
     ] = None
     device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto"
     runtime: Annotated[
-        str, choice("--runtime", ("auto", "torch", "onnx", "onnx-int8"), "What computes it on a CPU.")
+        str, choice("--runtime", ("auto", "torch", "torch-bf16", "onnx", "onnx-int8"), "What computes it on a CPU.")
     ] = "auto"
     as_json: Json = False
 

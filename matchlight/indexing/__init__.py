@@ -10,6 +10,7 @@ The files, in reading order:
     build, shards    from a run and a data set to a version on the disk, a few thousand items at a time
     opening          a version on the disk as an object that can be searched;  index_json: what it says of itself
     updating         adding and removing: each change is a new version
+    photo_folder     an index that follows a folder of pictures
     origins          which data sets it was made of, and with which numbers they begin
     searcher         candidates from an engine, decided by the model's own similarity
     query_encoder    words and pictures of a query as the model reads them

@@ -58,7 +58,7 @@ def start_canonically(matcher: Matcher, table: Table, rows: np.ndarray, seed: in
     fit: CanonicalMaps = devices.broadcast(found)
     for (side, (encoder, places)), directions in zip(sides.items(), fit.maps, strict=True):
         encoder.settle()
-        _set(encoder.linear, directions)
+        set_directions(encoder.linear, directions)
         few = np.sort(seeded(seed, APART, 1).choice(places, min(CENTRED, len(places)), replace=False))
         pooled = [encoder.pooled(members).float() for members in _members(matcher, table, side, few)]
         encoder.linear.bias.copy_(-devices.broadcast(torch.cat(pooled).mean(0).cpu()))
@@ -93,7 +93,7 @@ def _fitted(
     return fit_canonical_correlation(images, means[1], torch.ones(len(images)).double(), power=POWER)
 
 
-def _set(linear: nn.Linear, directions: Tensor) -> None:
+def set_directions(linear: nn.Linear, directions: Tensor) -> None:
     """The first outputs become the directions, as large as the random weights were, so that rates mean the same.
 
     Outputs that are left over stay random but small: at 0 on both sides they would never learn.

@@ -12,7 +12,7 @@ from matchlight.core import BadInput, Embedding, Items
 from matchlight.inputs.augmentation import PAD, drop_words
 from matchlight.inputs.backbones import backbone
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice, Tuning
-from matchlight.inputs.sentence_encoders import sentence_encoder
+from matchlight.inputs.sentence_encoders import SentenceEncoder, sentence_encoder
 from matchlight.parts.layers import unit
 
 
@@ -203,6 +203,14 @@ def weights_behind_backbone(weights: dict[str, Tensor], matcher: nn.Module) -> d
     named = {name: name.replace(".regions.", ".", 1) for name in own}
     kept = {name: own[name] for name in own if ".backbone." in name}
     return kept | {name: weights[before] for name, before in named.items() if before in weights}
+
+
+def frozen_readers(matcher: nn.Module) -> dict[str, Tensor]:
+    """Weights that a file of a model may leave out: those of sentence encoders that learnt nothing."""
+    frozen = [
+        (name, part) for name, part in matcher.named_modules() if isinstance(part, SentenceEncoder) and part.frozen
+    ]
+    return {f"{name}.{key}": value for name, part in frozen for key, value in part.state_dict().items()}
 
 
 def from_pixels(regions: nn.Module, name: str, choice: TokenChoice, tuning: Tuning) -> Seen:

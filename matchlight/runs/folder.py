@@ -23,12 +23,13 @@ from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.pairs import Pairs
-from matchlight.parts.encoders import weights_behind_backbone
+from matchlight.parts.encoders import frozen_readers, weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
 from matchlight.runs.card import write_card
 from matchlight.runs.hub_runs import found, push
 from matchlight.runs.onnx_runs import ONNX, onnx_matcher, onnx_recipe
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
+from matchlight.runs.starters import STARTERS, run_folder
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
 from matchlight.training.callbacks import EpochPrinter, ProgressBar
@@ -115,13 +116,14 @@ class Run:
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Run:
-        """Open a run folder, or a run of the hub by `hf:OWNER/NAME`."""
-        folder = found(folder)
+        """Open a run folder, a starter by its name, or a run of the hub by `hf:OWNER/NAME`."""
+        folder = run_folder(found(folder))
         if folder.suffix == ".onnx" and not folder.is_dir():
             info, towers = onnx_recipe(folder)
             return Run(folder.parent, info, onnx_matcher(towers).eval(), towers.vocabulary)
         if not (folder / "recipe.json").is_file():
-            raise BadInput(f"{folder}: not a run folder (no recipe.json); `matchlight train` and `import` make them")
+            made = f"`matchlight train` and `import` make them, {' and '.join(STARTERS)} come with the package"
+            raise BadInput(f"{folder}: not a run folder (no recipe.json); {made}")
         info = _read_recipe(folder)
         try:
             View.from_json(info["view"])  # how it reads data: a recipe without it is told now, not at the first data
@@ -185,9 +187,9 @@ def _rebuild(folder: Path, info: Info) -> Matcher:
         if "allocate" in str(problem):
             raise
         raise BadInput(f"{folder}/recipe.json: no model has these arguments ({problem})") from None
-    weights = checkpoints.load_weights(folder / "model.safetensors")
+    learnt = checkpoints.load_weights(folder / "model.safetensors")
     try:
-        matcher.load_state_dict(weights)
+        matcher.load_state_dict({**frozen_readers(matcher), **learnt})
     except RuntimeError as problem:
         why = str(problem).splitlines()[-1].strip()
         raise BadInput(f"{folder}/model.safetensors does not fit recipe.json: {why}") from None
@@ -287,7 +289,8 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             network.matcher.load_state_dict(state)
         except RuntimeError as problem:
             why = str(problem).splitlines()[-1].strip()
-            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}") from None
+            on = f"it is a run of {source.method}, and `matchlight train {source.method}` goes on from it"
+            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}; {on}") from None
         if network.average is not None:
             network.average.load_state_dict(state)
         if learnt:

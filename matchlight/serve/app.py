@@ -19,7 +19,7 @@ from matchlight.serve import overview_routes, page_routes, review_routes, search
 from matchlight.serve.counters import Counters
 from matchlight.serve.guards import Guard
 from matchlight.serve.live_index import LiveIndex
-from matchlight.serve.originals import Originals
+from matchlight.serve.originals import FollowedOriginals, Originals
 from matchlight.serve.review_queue import Queue
 from matchlight.serve.rules import Limits, Rules
 from matchlight.serve.site import Site, part_of_audit
@@ -36,6 +36,7 @@ class CreateOptions(TypedDict, total=False):
 
     audit: str | Path | None  # adds the review
     data: str | Path | None  # the indexed data: pictures in full
+    changing: bool  # the data is a folder that the index follows
     token: str | None
     host: str  # the address it will be bound to
     allow_hosts: Iterable[str]  # other names it goes by
@@ -71,7 +72,8 @@ def create(index_path: str | Path, **options: Unpack[CreateOptions]) -> FastAPI:
 
 def _site(index_path: Path, limits: Limits, options: CreateOptions) -> Site:
     data, audit, counters = options.get("data"), options.get("audit"), Counters()
-    originals = Originals(data, max_pixels=limits.upload_pixels) if data is not None else None
+    kind = FollowedOriginals if options.get("changing") else Originals
+    originals = kind(data, max_pixels=limits.upload_pixels) if data is not None else None
     queue = Queue(audit) if audit is not None else None
     try:
         load = options.get("load") or partial(_load, address=options.get("address"))

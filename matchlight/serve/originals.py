@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.formats.decoding import decode
-from matchlight.indexing.origins import Origin, origin_of
+from matchlight.indexing.origins import UNKNOWN, Origin, origin_of
 from matchlight.indexing.thumbnails import thumbnail
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
@@ -35,14 +35,18 @@ class Originals:
     """A data set's pictures by their number in the index."""
 
     def __init__(self, data: str | Path, *, max_pixels: int):
-        pairs = Pairs.read(data)
-        if pairs.pictures is None:
-            raise BadInput(f"--data {data}: has no pictures, only features; leave --data out to show thumbnails")
-        self.pictures, self.max_pixels = pairs.pictures, max_pixels
-        self.path, self.names, self.fingerprint = data, pairs.names, fingerprint(pairs)
-        self._named = Counter(pairs.names)
-        self._kept: OrderedDict[tuple[int, tuple[int, ...]], bytes | None] = OrderedDict()
+        self.path, self.max_pixels = data, max_pixels
         self._lock = threading.Lock()
+        self._open()
+
+    def _open(self) -> None:
+        pairs = Pairs.read(self.path)
+        if pairs.pictures is None:
+            raise BadInput(f"--data {self.path}: has no pictures, only features; leave --data out to show thumbnails")
+        with self._lock:
+            self.pictures, self.names, self.fingerprint = pairs.pictures, pairs.names, fingerprint(pairs)
+            self._named = Counter(pairs.names)
+            self._kept: OrderedDict[tuple[int, tuple[int, ...]], bytes | None] = OrderedDict()
 
     def part_of(self, index: Index) -> Origin:
         """The data's part of an index; one of other data is refused."""
@@ -83,3 +87,18 @@ class Originals:
         except UNREADABLE:
             return None
         return None if image is None or image.size != size else thumbnail(image, longest=LONGEST)
+
+
+class FollowedOriginals(Originals):
+    """Pictures of a folder that an index follows: found by name, since their numbers move on with every change."""
+
+    def __init__(self, data: str | Path, *, max_pixels: int):
+        super().__init__(data, max_pixels=max_pixels)
+        self._version = ""
+
+    def part_of(self, index: Index) -> Origin:
+        """All of it; the folder is listed again for every new version of the index."""
+        if index.version != self._version:
+            self._open()
+            self._version = index.version
+        return UNKNOWN

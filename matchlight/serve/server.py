@@ -133,6 +133,14 @@ def bound(host: str, port: int) -> socket.socket:
     return sock
 
 
+def bound_here(port: int) -> socket.socket:
+    """A socket of this machine alone, on any free port if this one is taken."""
+    try:
+        return bound("127.0.0.1", port)
+    except BadInput:
+        return bound("127.0.0.1", 0)
+
+
 def address(sock: socket.socket, token: str | None = None) -> str:
     """What to open in a browser."""
     host, port = sock.getsockname()[:2]

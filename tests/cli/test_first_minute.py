@@ -40,7 +40,7 @@ def test_info_ends_with_what_to_do_next(tmp_path: Path, capsys) -> None:
         f"next: matchlight train vse_infty --data {captioned} -o run"
     )
     err = told(capsys, "data", "info", bare)[2]
-    assert f"next: matchlight index RUN --data '{bare}' -o index" in err and "no captions" in err
+    assert f"next: matchlight photos '{bare}'" in err and "no captions" in err
     assert "next:" not in told(capsys, "data", "info", bare, "--json")[2]
     copy = tmp_path / "copy"
     assert f"next: matchlight data info {copy}" in told(capsys, "data", "convert", captioned, "-o", copy)[2]

@@ -71,6 +71,19 @@ def test_int8_features_are_close_and_kept_apart(dino: Path, tmp_path: Path, caps
     assert (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.98
 
 
+def test_bfloat16_features_are_close_and_kept_apart(dino: Path, tmp_path: Path, monkeypatch) -> None:
+    pairs = tiny_pictures(8, held=2)
+    whole = features.extract(pairs, backbone=network(dino), device="cpu", out=tmp_path / "float")
+    monkeypatch.setenv("MATCHLIGHT_RUNTIME", "torch-bf16")
+    rounded = features.extract(pairs, backbone=network(dino), device="cpu", out=tmp_path / "bf16")
+    one, other = (store.array.astype(np.float32) for store in (whole, rounded))
+    assert whole.stamp() != rounded.stamp() and rounded.meta["runtime"] == "torch-bf16"
+    assert np.abs(one - other).max() > 0 and (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.999
+    monkeypatch.setenv("MATCHLIGHT_RUNTIME", "tourch")
+    with pytest.raises(BadInput, match="'tourch' is no runtime; known: auto, torch, torch-bf16"):
+        features.extract(pairs, backbone=network(dino), device="cpu", out=tmp_path / "none")
+
+
 def test_a_cnn_in_int8_takes_its_ranges_from_pictures() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 3, 32, 32), dtype=np.uint8)
     for int8, least in ((False, 0.9999), (True, 0.9)):

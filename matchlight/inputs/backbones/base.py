@@ -28,7 +28,9 @@ from torch import Tensor, nn
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, Size, as_size
 
-Runtime = Literal["auto", "torch", "onnx", "onnx-int8"]  # what computes a frozen backbone: features/runtimes.py
+Runtime = Literal[
+    "auto", "torch", "torch-bf16", "onnx", "onnx-int8"
+]  # what computes a frozen backbone: features/runtimes.py
 
 
 class Backbone(nn.Module):
@@ -37,6 +39,7 @@ class Backbone(nn.Module):
     takes: ClassVar[str] = ""  # what stands after the colon of `backbone=timm:NAME`, in capitals; "": no colon
     rate_share: float = 1.0  # of the rate that a CNN is tuned with: what was trained longer bears smaller steps
     runtime: Runtime = "auto"
+    precision: torch.dtype = torch.float32  # of its weights, where it is computed in less than all
     name: str  # as it was asked for: features are cached under it
     dim: int
     size: Size | None = None  # the size it was made for; None: any, chosen by the device
@@ -55,7 +58,8 @@ class Backbone(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) pixels in 0..255 -> (N, cells, dim)."""
-        return self.grid(self.normalise(pixels).contiguous(memory_format=torch.channels_last))
+        seen = self.normalise(pixels).to(self.precision)  # normalised in full: 8 bits of a mantissa are few
+        return self.grid(seen.contiguous(memory_format=torch.channels_last))
 
     def grid(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) normalised pixels -> (N, cells, dim)."""

@@ -81,9 +81,11 @@ class TokenBackbone(Backbone):
     def grid(self, pixels: Tensor) -> Tensor:
         """(N, cells, dim) of normalised pixels: the tokens that were chosen, the class token first."""
         whole, patches = self.states(pixels)
+        patches = patches.float()  # a mean in half precision would lose what its patches have kept
         cells = self._averaged(patches).flatten(1, 2)
         if whole is None or self.tokens == "cells":
             return cells
+        whole = whole.float()
         return whole[:, None] if self.tokens == "class" else torch.cat([whole[:, None], cells], 1)
 
     def _averaged(self, patches: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
-from matchlight.inputs.features.runtimes import computed_by
+from matchlight.inputs.features.runtimes import OTHER_NUMBERS, asked_for, computed_by
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
 from matchlight.inputs.weights.ordinary_names import settled
 
@@ -79,8 +79,8 @@ def extract(
     meta = _meta(pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
     if isinstance(network, TokenBackbone):
         meta |= {"tokens": network.tokens, "cells": network.cell_grid}
-    if network.runtime == "onnx-int8":
-        meta |= {"runtime": network.runtime}
+    if (runtime := asked_for(network)) in OTHER_NUMBERS:
+        meta |= {"runtime": runtime}
     tail = (network.cells(made.size), network.dim) if kind == "grid" else (network.pooled_dim,)
     meta |= {"shape": (len(source), *tail), "dtype": "float16"}
     many = batch or (max(1, CPU_BATCH // (made.size[0] * made.size[1])) if where.type == "cpu" else 128)
