@@ -233,13 +233,15 @@ class Towers(nn.Module):
 class SmallTowers(Towers):
     """lite0's last blocks behind its stored map."""
 
-    def images(self, stored: Tensor) -> Tensor:
+    def cells(self, stored: Tensor) -> Tensor:
         network = self.picture.backbone.network  # type: ignore[union-attr]
         x = stored.contiguous(memory_format=torch.channels_last)
         for block in network.blocks[TRUNK:]:  # type: ignore[union-attr, index]
             x = block(x)
-        x = F.relu6(network.head(x)).flatten(2).transpose(1, 2)  # type: ignore[union-attr, operator]
-        regions = self.picture.regions  # type: ignore[union-attr]
+        return F.relu6(network.head(x)).flatten(2).transpose(1, 2)  # type: ignore[union-attr, operator]
+
+    def images(self, stored: Tensor) -> Tensor:
+        x, regions = self.cells(stored), self.picture.regions  # type: ignore[union-attr]
         return regions(Items(x, None, torch.arange(len(x)), {})).vectors[:, 0]  # type: ignore[operator]
 
 
@@ -413,15 +415,24 @@ def measured(
 # ---- the steps -------------------------------------------------------------------------------------------------------
 
 
+def training_parts(work: Path, sets: dict[str, list[Part]], asked: argparse.Namespace) -> list[Part]:
+    """What is learnt from; the small network learns from pictures that the larger one has seen as well."""
+    kinds = ("cells", "trunk") if asked.step == "small" else ("cells",)
+    mine = [one for name in asked.train for one in sets[name] if one.split == "train"]
+    return [one for one in mine if all((work / f"{one.name}.{kind}.npy").exists() for kind in kinds)]
+
+
 def teach(work: Path, sets: dict[str, list[Part]], asked: argparse.Namespace, clock: Clock) -> None:
     """`heads` or `small`: train, choose by validation, measure on test, write the result."""
     small = asked.step == "small"
     kind, tag = ("trunk" if small else "cells"), f"{asked.step}-{'+'.join(asked.train)}-{asked.name}{asked.seed}"
-    stored = Stored(work, [one for name in asked.train for one in sets[name] if one.split == "train"], kind)
+    stored = Stored(work, training_parts(work, sets, asked), kind)
     print(f"{tag}: {len(stored):,} pictures, {len(stored.owner):,} captions", flush=True)
     torch.manual_seed(asked.seed)
     net, state = towers(asked.step, asked.grid), work / f"{tag}.state.pt"
     teacher = begin_small(net, work, sets, asked) if small else None
+    if small:
+        print("begun:", {name: one["rsum"] for name, one in measured(net, work, sets, kind, "val").items()}, flush=True)
     if not small and not state.exists():
         start_canonically(net, stored, np.random.default_rng(asked.seed))
     plan = Plan(asked.epochs, asked.rate, captions=asked.captions, distil=asked.distil, late_rate=asked.late_rate)
@@ -445,13 +456,36 @@ def begin_small(net: Towers, work: Path, sets: dict[str, list[Part]], asked: arg
     made = torch.load(work / asked.teacher, weights_only=True)
     large = towers("heads", made["grid"])
     large.matcher.load_state_dict(made["weights"], strict=False)
-    stored = Stored(work, [one for name in asked.train for one in sets[name] if one.split == "train"], "cells")
+    stored = Stored(work, training_parts(work, sets, asked), "cells")
     net.caption.load_state_dict(large.caption.state_dict())
     net.caption.requires_grad_(False)
     for name, parameter in net.matcher.named_parameters():
         early = ".stem." in name or any(f".blocks.{k}." in name for k in range(TRUNK))
         parameter.requires_grad_(parameter.requires_grad and not (".backbone." in name and early))
-    return vectors(large, stored, captions=False)[0]
+    teacher = vectors(large, stored, captions=False)[0]
+    maps = Stored(work, training_parts(work, sets, asked), "trunk")
+    start_by_regression(net, maps, teacher, np.random.default_rng(asked.seed))
+    return teacher
+
+
+@torch.no_grad()
+def start_by_regression(net: Towers, maps: Stored, teacher: Tensor, rng: np.random.Generator) -> None:
+    """The new projection begins as the ridge regression of the teacher's vectors on the mean of lite0's cells."""
+    assert isinstance(net, SmallTowers)
+    net.eval()
+    some = np.sort(rng.permutation(len(maps))[:6000])
+    cells = [net.cells(maps.pictures(span)) for span in np.array_split(some, 48)]
+    x, wanted = torch.cat([one.mean(1) for one in cells]).double(), teacher[some].double()
+    centred, target = x - x.mean(0), wanted - wanted.mean(0)
+    spread = centred.T @ centred
+    ridge = 0.3 * spread.diagonal().mean() * torch.eye(len(spread)).double()
+    weight = torch.linalg.solve(spread + ridge, centred.T @ target)
+    regions = net.picture.regions  # type: ignore[union-attr]
+    regions.settle()  # type: ignore[operator]
+    set_directions(regions.linear, weight)  # type: ignore[arg-type]
+    size = regions.linear.weight.square().mean().sqrt() / weight.square().mean().sqrt()  # type: ignore[union-attr]
+    pooled = [regions.pooled(Items(one, None, torch.arange(len(one)), {})).mean(0) for one in cells[:8]]  # type: ignore[operator]
+    regions.linear.bias.copy_(size * wanted.mean(0) - torch.stack(pooled).mean(0))  # type: ignore[union-attr]
 
 
 def ship(work: Path, sets: dict[str, list[Part]], asked: argparse.Namespace, clock: Clock) -> None:

@@ -27,6 +27,7 @@ from matchlight.indexing.index import Index
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
+from matchlight.runs.hub_runs import found
 from matchlight.runs.seen import weights_mark
 from matchlight.runs.starters import run_folder
 
@@ -119,7 +120,7 @@ def follow(folder: Path, model: str, out: Path | None = None, *, device: str = "
     if before is not None and before.folder != str(folder.resolve()):
         raise BadInput(f"{root}: is the index of {before.folder}; choose another -o")
     pairs = Pairs.read(folder)
-    now = Noted(str(folder.resolve()), model, weights_mark(run_folder(model)), _digests(pairs))
+    now = Noted(str(folder.resolve()), model, weights_mark(run_folder(found(model))), _digests(pairs))
     change = Change.between({} if before is None else before.seen, now.seen)
     anew = before is None or before.weights != now.weights or change.is_large or not versions.is_index(root)
     if anew:
