@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matchlight.cli.options import Json, command_of
-from matchlight.cli.output import as_typed, emit, say_next
+from matchlight.cli.output import as_typed, emit, say_next, tell
 
 if TYPE_CHECKING:
     from matchlight.indexing.photo_folder import Look
@@ -85,7 +85,7 @@ def _told(found: Look, *, json: bool, **more: object) -> None:
     if json:
         emit({**found.to_json(), **more})
         return
-    typer.echo(f"{found.index}: {in_a_sentence(found)}")
+    tell(f"{found.index}: {in_a_sentence(found)}")
 
 
 def _watch(look: Callable[[], Look], end: threading.Event) -> None:
@@ -107,7 +107,7 @@ def _serve(asked: PhotosOptions, found: Look, look: Callable[[], Look]) -> None:
     address, end = server.address(sock), threading.Event()
     _told(found, json=asked.json, address=address)
     if not asked.json:
-        typer.echo(address)
+        tell(address)
     say("Ctrl-C ends it")
     if asked.watch:
         threading.Thread(target=_watch, args=(look, end), name="watch", daemon=True).start()

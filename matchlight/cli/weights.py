@@ -93,7 +93,7 @@ def where(name: Name, as_json: Json = False) -> None:
     from matchlight.runs.starters import STARTERS
 
     name, folder = (name, STARTERS[name].folder) if name in STARTERS else ((one := find(name)).name, needed(one))
-    emit({"name": name, "folder": folder}) if as_json else typer.echo(str(folder))
+    emit({"name": name, "folder": folder}) if as_json else tell(str(folder))
 
 
 @weights.command()
