@@ -150,6 +150,4 @@ def _described_starter(one: Starter) -> dict[str, object]:
 
 
 def _starter_row(one: Starter) -> list[object]:
-    lacks = one.lacks()
-    state = "with us" if lacks is None else f"needs {lacks}"
-    return [one.name, one.what, megabytes(one.size), "research data", "here", state]
+    return [one.name, one.what, megabytes(one.size), "Apache-2.0", "us", "ready" if one.lacks() is None else "-"]

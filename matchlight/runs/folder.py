@@ -290,7 +290,7 @@ def _borrow(trainer: Trainer, source: Run) -> None:
         except RuntimeError as problem:
             why = str(problem).splitlines()[-1].strip()
             on = f"it is a run of {source.method}, and `matchlight train {source.method}` goes on from it"
-            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe: {why}; {on}") from None
+            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe; {on} ({why[:120]})") from None
         if network.average is not None:
             network.average.load_state_dict(state)
         if learnt:
