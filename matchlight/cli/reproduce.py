@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from matchlight.cli.options import Json, command_of
 from matchlight.cli.output import emit, say_next, table, tell
 
+if TYPE_CHECKING:
+    from matchlight.pairs import Pairs
+
 
 @dataclass(kw_only=True)
 class ReproduceOptions:
     """The options of `matchlight reproduce`."""
 
-    name: Annotated[str | None, typer.Argument(help="What to make; without a name, what there is.")] = None
+    name: Annotated[str | None, typer.Argument(help="What to make, or all; without a name, what there is.")] = None
     settings: Annotated[
         list[str] | None, typer.Argument(help="name=value for whatever is trained, as in epochs=20 preset=paper.")
     ] = None
@@ -55,7 +58,7 @@ class ReproduceOptions:
 
 @command_of(ReproduceOptions)
 def reproduce(asked: ReproduceOptions) -> None:
-    """Make a table or figure of the papers on your data: PNG, SVG, CSV and JSON.
+    """Make a table or figure of the papers on your data: PNG, SVG, CSV and JSON; with the name `all`, every one.
 
     What it needs is trained into the folder `runs` below the output and not trained again.
 
@@ -65,34 +68,61 @@ def reproduce(asked: ReproduceOptions) -> None:
         _list(json=asked.json)
         return
     from matchlight.core import BadInput
-    from matchlight.pairs import Pairs
     from matchlight.reproduce import exhibit
-    from matchlight.training.registry import parse
+    from matchlight.reproduce.everything import ALL
 
-    chosen = exhibit(asked.name)
+    chosen = None if asked.name == ALL else exhibit(asked.name)
     if not asked.data or asked.out is None:
         raise BadInput(f"{asked.name} needs {'-o DIR' if asked.data else '--data PATH'}")
-    options: dict[str, Any] = {
-        "noise": asked.noise,
-        "run": asked.run or None,
-        "scores": asked.scores or None,
-        "truth": asked.truth,
-        "superclasses": asked.superclasses,
-        "split": asked.split,
-        "fold": asked.fold,
-    }
-    chosen.refuse(options)
-    given = parse(asked.settings or [])
-    result = chosen(
-        [Pairs.read(path) for path in asked.data],
-        asked.out,
-        seeds=asked.seeds,
-        quick=asked.quick,
-        settings=given,
-        device=asked.device,
-        **options,
-    )
+    own = {name: getattr(asked, name) or None for name in ("run", "scores", "truth", "superclasses")}
+    own["noise"] = asked.noise
+    if chosen is None:
+        _all(asked, own)
+        return
+    shared = _shared(asked)
+    chosen.refuse(own | shared)
+    result = chosen(_read(asked), asked.out, **own, **shared)
     emit(result) if asked.json else _print(result, asked.out)
+
+
+def _shared(asked: ReproduceOptions) -> dict[str, Any]:
+    """What any exhibit can be asked."""
+    from matchlight.training.registry import parse
+
+    given = {name: getattr(asked, name) for name in ("seeds", "quick", "device", "split", "fold")}
+    return {**given, "settings": parse(asked.settings or [])}
+
+
+def _read(asked: ReproduceOptions) -> list[Pairs]:
+    from matchlight.pairs import Pairs
+
+    return [Pairs.read(path) for path in asked.data or []]
+
+
+def _all(asked: ReproduceOptions, own: dict[str, Any]) -> None:
+    """Every exhibit; exit 1 where one failed, 2 where the data suits none."""
+    from matchlight.core import BadInput
+    from matchlight.reproduce import reproduce_all
+
+    assert asked.out is not None
+    for name, value in own.items():
+        if value is not None:
+            raise BadInput(f"all takes no option {name!r}: it belongs to single exhibits")
+    if len(asked.data or []) > 1:
+        raise BadInput(f"all is made of one data set; {len(asked.data or [])} were given")
+    outcomes = reproduce_all(_read(asked)[0], asked.out, **_shared(asked))
+    states = {
+        state: [one for one in outcomes if one.state == state] for state in ("made", "kept", "left out", "failed")
+    }
+    if asked.json:
+        emit([vars(one) for one in outcomes])
+    else:
+        counts = ", ".join(f"{len(some)} {state}" for state, some in states.items() if some)
+        tell(f"{asked.out}: {counts}; all.md lists them, contact-sheet.png shows them")
+    if states["failed"]:
+        raise typer.Exit(1)
+    if not states["made"] and not states["kept"]:
+        raise BadInput(f"{asked.out}: no exhibit can be made of this data; {outcomes[0].why}")
 
 
 def _list(*, json: bool) -> None:
@@ -107,8 +137,9 @@ def _list(*, json: bool) -> None:
         tell(paper)
         for one in EXHIBITS.values():
             if one.paper == paper:
-                tell(f"  {one.name:<{wide}}{one.shows}")
-                tell(f"  {'':<{wide}}  needs {one.needs}")
+                typer.echo(f"  {one.name:<{wide}}{one.shows}")
+                typer.echo(f"  {'':<{wide}}  needs {one.needs}")
+    typer.echo("all of them: matchlight reproduce all --quick --data PATH -o DIR")
     say_next(f"matchlight reproduce {next(iter(EXHIBITS))} --data scenes -o figures --quick")
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.files import DAMAGED_ARRAY, regular
-from matchlight.measuring.evaluation_result import Evaluation
 from matchlight.measuring.metrics import PairedTest, paired
 from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
@@ -83,13 +82,12 @@ def evaluate_file(
     protocol: str = "auto",
     ci: bool = False,
     **options: Unpack[Options],
-) -> Evaluation:
+) -> Report:
     """The referee alone: scores of any tool, as a .npy matrix of (pictures, captions) in file order.
 
     Several files make an ensemble.
     """
-    report = report_of(Scored(read_scores(path)), pairs.subset(split), protocol=protocol, ci=ci, **options)
-    return Evaluation(report, split, protocol)
+    return report_of(Scored(read_scores(path)), pairs.subset(split), protocol=protocol, ci=ci, **options)
 
 
 def read_scores(path: ScoreFiles) -> np.ndarray:

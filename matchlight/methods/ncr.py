@@ -46,6 +46,8 @@ from matchlight.training.division import gaussians, looks_clean
 from matchlight.training.pair_losses import over_rows, scored
 from matchlight.training.registry import Method, name_of
 
+FIRST, LAST = "division-first.npz", "division.npz"  # right after the warm-up, and at the end of a run
+
 # ---- what a label is worth ------------------------------------------------------------------------------------------
 
 
@@ -149,7 +151,16 @@ class CoTeaching(Strategy):
             clean[run.rows] = gaussians(losses[run.rows], seed=run.seed + epoch)
             self.losses[name], self.clean[name] = losses, clean
             self.trust.setdefault(name, np.full(len(losses), np.nan))
+        if self.divided < 0:
+            self._write(run, FIRST, epoch)
         self.divided, self._good = epoch, {}
+
+    def _write(self, run: TrainingRun, file: str, epoch: int) -> None:
+        """Leave a division beside the run, with the epoch it was made for: the mixture's seed follows from it."""
+        if run.chief:
+            parts = {"loss": self.losses, "clean": self.clean, "label": self.trust}
+            named = {f"{what}_{name}": value for what, by in parts.items() for name, value in by.items()}
+            write_npz(run.folder / file, named | {"epoch": np.array(epoch)})
 
     def peer(self, name: str) -> str:
         """The other network."""
@@ -219,11 +230,14 @@ class CoTeaching(Strategy):
         return Ensemble([networks[name] for name in self.networks])
 
     def finish(self, run: TrainingRun) -> None:
-        """Leave the last division beside the run: what an audit and the paper's figures read."""
-        if self.divided >= 0 and run.chief:
-            parts = {"loss": self.losses, "clean": self.clean, "label": self.trust}
-            named = {f"{what}_{name}": value for what, by in parts.items() for name, value in by.items()}
-            write_npz(run.folder / "division.npz", named)
+        """Leave the last division beside the run, which an audit and the paper's figures read.
+
+        A run that ends at its warm-up is divided here, just as the epoch after it would have been.
+        """
+        if self.divided < 0 and self.warm:
+            self._divide(run, self.warm)
+        if self.divided >= 0:
+            self._write(run, LAST, self.divided)
 
     def state_dict(self) -> State:
         """The division and the trust weights."""
@@ -253,7 +267,10 @@ def restarted(epoch: int, step: int, steps: int, *, rates: Schedule, warm: int) 
 
 @dataclass(frozen=True, kw_only=True)
 class NCR(BuiltOn):
-    """NCR on any scorer of one network; `warm` of the `epochs` (at most half) are warm-up."""
+    """NCR on any scorer of one network; `warm` of the `epochs` (at most half) are warm-up.
+
+    A run `until="warm-up"` ends there, once its pairs are divided: all that the paper's figure of losses needs.
+    """
 
     base_field: ClassVar[str] = "scorer"
     shared: ClassVar[frozenset[str]] = frozenset({"epochs", "margin", "siblings", "warm"})
@@ -265,6 +282,7 @@ class NCR(BuiltOn):
     margin: NonNegative = 0.2
     warm: Whole = 5
     epochs: Count = 45
+    until: Literal["end", "warm-up"] = "end"
     siblings: Siblings = "masked"
 
     def base_arguments(self) -> Arguments:
@@ -277,12 +295,17 @@ class NCR(BuiltOn):
         scorer = with_known(self.scorer, margin=self.margin, epochs=self.epochs, siblings=siblings)
         base = one_network(scorer, sizes)
         warm = min(self.warm, self.epochs // 2)
+        if self.until == "warm-up" and not warm:
+            raise BadInput(
+                f"until=warm-up: a run of epochs={self.epochs} warm={self.warm} has no warm-up; give it some"
+            )
         loss = SoftMargin(margin=self.margin, kind=self.soft, siblings=siblings)
         cycle = isinstance(scorer, VSEInfinity) and scorer.schedule == "cycle"
         return replace(
             base,
             objective=lambda: base.objective().ranked_by(loss),  # captioning or diversity beside the ranking stays
             strategy=CoTeaching(self, warm=warm, siblings=siblings),
+            epochs=warm if self.until == "warm-up" else base.epochs,
             schedule=base.schedule if cycle else partial(restarted, rates=base.schedule, warm=warm),
         )
 

@@ -21,8 +21,12 @@ In reading order:
     sharing_consistency.py  semantic sharing: consistency
     superclasses.py     which class belongs to which super-class
     failures.py         semantic sharing: queries that went wrong, and why
+    recalls.py          the six recalls of a run, as exhibits of pairs show them
+    aoq_rounds.py       the runs of AOQ's exhibits
     aoq_ranks.py        AOQ: cross-retrieval ranks
     aoq_sensitivity.py  AOQ: alpha and beta
+    aoq_batch.py        AOQ against larger batches, and two ways to draw
+    aoq_examples.py     AOQ: queries that one of the two rounds answers rightly
     aoq_cost.py         AOQ: time of a step
     dive_runs.py        the runs of DivE's figures
     ranked_tables.py    tables with the best figure of a column in bold
@@ -35,7 +39,9 @@ In reading order:
     ncr_runs.py         the runs of NCR's figures
     ncr_figures.py      NCR: losses and rectified labels
     ncr_tables.py       NCR: recall and PMRP by method and noise
-    examples.py         NCR: captions with the pictures that come first
+    ncr_examples.py     NCR: captions and pictures with their own and what comes first
+    contact_sheet.py    small pictures of exhibits, and all of them on a sheet
+    everything.py       every exhibit in one go
 """
 
 from __future__ import annotations
@@ -47,8 +53,11 @@ from typing import Any
 from matchlight.core import BadInput
 from matchlight.pairs import Pairs
 from matchlight.reproduce import (
+    aoq_batch,
     aoq_cost,
+    aoq_examples,
     aoq_ranks,
+    aoq_rounds,
     aoq_sensitivity,
     dive_ablation,
     dive_attention,
@@ -57,12 +66,12 @@ from matchlight.reproduce import (
     dive_eccv,
     dive_runs,
     dive_tsne,
-    examples,
     failures,
     mrl_curves,
     mrl_maps,
     mrl_methods,
     mrl_table,
+    ncr_examples,
     ncr_figures,
     ncr_runs,
     ncr_tables,
@@ -71,10 +80,11 @@ from matchlight.reproduce import (
     sharing_f1,
     sharing_lambda,
 )
+from matchlight.reproduce.everything import Outcome, make_all
 from matchlight.reproduce.exhibits import Exhibit, Result
 from matchlight.training.registry import nearest
 
-__all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce"]
+__all__ = ["EXHIBITS", "Exhibit", "exhibit", "reproduce", "reproduce_all"]
 
 _ALL = (
     Exhibit(
@@ -133,15 +143,30 @@ _ALL = (
     Exhibit(
         "sharing-failures", sharing.PAPER, "queries whose first answers share no label, and why", failures.failures
     ),
-    Exhibit("aoq-ranks", aoq_ranks.PAPER, "cross-retrieval ranks before and after a second round", aoq_ranks.ranks),
+    Exhibit(
+        "aoq-batch",
+        aoq_rounds.PAPER,
+        "recalls with larger batches, and with AOQ",
+        aoq_batch.batch_size,
+        averages=True,
+    ),
     Exhibit(
         "aoq-sensitivity",
-        aoq_ranks.PAPER,
+        aoq_rounds.PAPER,
         "recalls after the second round by alpha and beta",
         aoq_sensitivity.sensitivity,
         averages=True,
     ),
-    Exhibit("aoq-cost", aoq_ranks.PAPER, "time of a step, plain and of the second round", aoq_cost.cost),
+    Exhibit("aoq-cost", aoq_rounds.PAPER, "time of a step, plain and with companions", aoq_cost.cost, of_training=True),
+    Exhibit("aoq-ranks", aoq_rounds.PAPER, "cross-retrieval ranks before and after a second round", aoq_ranks.ranks),
+    Exhibit(
+        "aoq-draw",
+        aoq_rounds.PAPER,
+        "recalls after a second round that draws uniformly or normally",
+        aoq_batch.draws,
+        averages=True,
+    ),
+    Exhibit("aoq-examples", aoq_rounds.PAPER, "queries that the rounds answer differently", aoq_examples.examples),
     Exhibit(
         "dive-ablation",
         dive_runs.PAPER,
@@ -172,9 +197,17 @@ _ALL = (
     ),
     Exhibit("dive-tsne", dive_runs.PAPER, "elements of sets in the plane, by slot", dive_tsne.elements),
     Exhibit("dive-attention", dive_runs.PAPER, "what slots take of a picture, round by round", dive_attention.maps),
-    Exhibit("ncr-losses", ncr_runs.PAPER, "losses of pairs and the mixture that divides them", ncr_figures.losses),
-    Exhibit("ncr-labels", ncr_runs.PAPER, "labels that clean and noisy pairs are given", ncr_figures.labels),
-    Exhibit("ncr-examples", ncr_runs.PAPER, "captions with the pictures found for them", examples.examples),
+    Exhibit(
+        "ncr-losses",
+        ncr_runs.PAPER,
+        "losses after the warm-up and the mixture that divides them",
+        ncr_figures.losses,
+        of_training=True,
+    ),
+    Exhibit(
+        "ncr-labels", ncr_runs.PAPER, "labels of pairs that are called noisy", ncr_figures.labels, of_training=True
+    ),
+    Exhibit("ncr-examples", ncr_runs.PAPER, "captions and pictures with what is found for them", ncr_examples.examples),
     Exhibit(
         "ncr-5k",
         ncr_runs.PAPER,
@@ -182,7 +215,7 @@ _ALL = (
         ncr_tables.recall_5k,
         averages=True,
     ),
-    Exhibit("ncr-pmrp", ncr_runs.PAPER, "PMRP by method and noise", ncr_tables.pmrp, averages=True),
+    Exhibit("ncr-pmrp", ncr_runs.PAPER, "recalls and PMRP by method and noise", ncr_tables.pmrp, averages=True),
 )
 EXHIBITS: dict[str, Exhibit] = {one.name: one for one in _ALL}
 
@@ -197,3 +230,8 @@ def exhibit(name: str) -> Exhibit:
 def reproduce(name: str, pairs: Pairs | Sequence[Pairs], out: str | Path, **options: Any) -> Result:
     """Make a table or figure by name: options are seeds, quick, settings, device, split, fold and its own."""
     return exhibit(name)(pairs, out, **options)
+
+
+def reproduce_all(pairs: Pairs, out: str | Path, **options: Any) -> list[Outcome]:
+    """Every table and figure in one folder; options are seeds, quick, settings, device, split and fold."""
+    return make_all(EXHIBITS.values(), pairs, Path(out), **options)

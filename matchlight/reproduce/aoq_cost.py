@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchlight.core import BadInput, Batch, Objective
+from matchlight.core import Batch, Objective
 from matchlight.devices import pick_device, pick_precision
 from matchlight.inputs.batches import collate, seeded
 from matchlight.inputs.prepare import prepare, view_of
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, Draw, Quintuplets
 from matchlight.pairs import Pairs
@@ -110,7 +111,7 @@ def medians(run: Trainer, *, steps: int) -> dict[str, float]:
 def measure(base: str, pairs: Pairs, *, settings: Arguments, steps: int, where: torch.device, precision: str) -> Row:
     """Seconds of each kind of step and their ratio to the plain one, for one base."""
     if len(np.unique(pairs.picture[pairs.rows("train")])) < 2:
-        raise BadInput(f"{pairs.root}: a second round needs two training pictures at least")
+        raise Unfit(f"{pairs.root}: a second round needs two training pictures at least")
     with tempfile.TemporaryDirectory() as folder:
         run = second_round(base, pairs, folder, settings=settings, where=where, precision=precision)
         times = medians(run, steps=steps)

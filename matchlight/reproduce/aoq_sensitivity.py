@@ -6,22 +6,15 @@ mined once a seed, and every second round starts from its weights and draws from
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from matchlight.devices import pick_device
-from matchlight.measuring.protocols import figure
-from matchlight.methods.aoq import AOQ, SPARE
 from matchlight.reproduce import style
+from matchlight.reproduce.aoq_rounds import bases, first, fold_of, galleries, mined, second
 from matchlight.reproduce.exhibit_page import run_facts
-from matchlight.reproduce.exhibits import MethodSetup, Result, Work
+from matchlight.reproduce.exhibits import Arguments, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
-from matchlight.runs.folder import Run
-from matchlight.runs.hard_negatives import mine_run
-from matchlight.training.registry import Chosen, find, settings_of
+from matchlight.reproduce.recalls import over_seeds, printed, recalls
 
-QUICK = {"epochs": 2}
 FINAL = (1.5, 0.3)  # beta, alpha: what the paper settles on
 PUBLISHED = {  # beta, alpha -> recalls of VSRN on COCO 1K, picture to text and text to picture
     (1.5, 0.2): (77.1, 95.3, 98.7, 63.8, 90.6, 95.8),
@@ -30,56 +23,40 @@ PUBLISHED = {  # beta, alpha -> recalls of VSRN on COCO 1K, picture to text and 
     (1.0, 0.3): (77.0, 95.2, 98.5, 63.2, 90.1, 95.5),
     (2.0, 0.3): (77.4, 95.4, 98.7, 63.3, 90.3, 95.7),
 }
-RECALLS = [(way, f"r{k}") for way in ("i2t", "t2i") for k in (1, 5, 10)]
+BESIDE = "rsum beside 1.5, 0.3"
 SOURCE = "VSRN on COCO 1K, AOQ's supplement, Table 2"
 
 
 def sensitivity(work: Work) -> Result:
     """Recalls after the second round by alpha and beta, beside the first round alone."""
-    base = str(work.settings.get("base", "vse_infty" if work.quick else "vsrn"))
-    one = MethodSetup(base, base, quick=QUICK)
-    work.check((one, _second(base, *FINAL)))
+    base = bases(work)[0]
+    work.check((first(base), second(base)))
     rows: list[Row] = []
+    fold = fold_of(work)
     for seed in range(work.seeds):
-        first = work.train(one, seed=seed)
-        rows.append({"round": "first", "beta": None, "alpha": None, "seed": seed, **recalls(work, first)})
-        lists = mined(work, base, first)
-        for beta, alpha in PUBLISHED:
-            run = work.train(_second(base, beta, alpha, lists), seed=seed, start=first)
-            rows.append({"round": "second", "beta": beta, "alpha": alpha, "seed": seed, **recalls(work, run)})
-    facts = [run_facts("first round", first), run_facts("second rounds, from the first's weights and lists", run)]
+        one = work.train(first(base), seed=seed)
+        rows.append({"round": "first", "beta": None, "alpha": None, "seed": seed, **recalls(work, one, fold=fold)})
+        lists = mined(work, base, one)
+        for point in PUBLISHED:
+            run = work.train(second(base, lists, **_changes(point)), seed=seed, start=one)
+            named = {"beta": point[0], "alpha": point[1]}
+            rows.append({"round": "second", **named, "seed": seed, **recalls(work, run, fold=fold)})
+    facts = [run_facts("first round", one), run_facts("second rounds, from the first's weights and lists", run)]
     return work.save(
         rows,
         lambda: _draw(rows, base),
         table=[_line(rows, point) for point in (None, *PUBLISHED)],
-        facts=facts,
-        published=[_printed(point) for point in PUBLISHED],
+        facts=[f"split {work.split}, {galleries(fold)}", *facts],
+        published=[
+            {**_named(point), **printed(PUBLISHED[point]), BESIDE: _printed_beside(point)} for point in PUBLISHED
+        ],
         source=SOURCE,
     )
 
 
-def _second(base: str, beta: float, alpha: float, lists: Path | None = None) -> MethodSetup:
-    drawn = {} if lists is None else {"candidates": str(lists)}
-    return MethodSetup(f"{beta:g}, {alpha:g}", "aoq", {"base": base, "beta": beta, "alpha": alpha, **drawn}, QUICK)
-
-
-def mined(work: Work, base: str, first: Run) -> Path:
-    """The folder of the first round's lists, as long as the second round asks for."""
-    count, where = len(work.pairs.rows("train")), pick_device(work.device).type
-    asked = work.arguments(_second(base, *FINAL))
-    given, _ = settings_of(find("aoq"), asked, pairs=count, device=where)
-    second = Chosen.of(find("aoq"), given).typed(given)
-    assert isinstance(second, AOQ)
-    folder = first.folder.parent / f"lists-{first.folder.name}-{second.h}"
-    top = second.h * (1 if second.filter == "none" else SPARE)
-    mine_run(first, work.pairs, folder, top=top, coarse=second.coarse)
-    return folder
-
-
-def recalls(work: Work, run: Run) -> Row:
-    """R@1, R@5, R@10 both ways and their sum, on the test split."""
-    report = work.measured(run, protocol="recall")
-    return {**{f"{way} {name}": figure(report, way, name) for way, name in RECALLS}, "rsum": figure(report, "rsum")}
+def _changes(point: tuple[float, float]) -> Arguments:
+    """What is set; nothing where it is what the paper settles on, a run that other exhibits have as well."""
+    return {} if point == FINAL else {"beta": point[0], "alpha": point[1]}
 
 
 def _at(rows: list[Row], point: tuple[float, float] | None, what: str) -> np.ndarray:
@@ -90,20 +67,17 @@ def _at(rows: list[Row], point: tuple[float, float] | None, what: str) -> np.nda
 
 def _line(rows: list[Row], point: tuple[float, float] | None) -> Row:
     line: Row = {"beta": "first round", "alpha": None} if point is None else _named(point)
-    for what in ("i2t r1", "t2i r1", "rsum"):
-        line[what.replace("r1", "R@1")] = percent(_at(rows, point, what))
-    return {**line, "rsum beside 1.5, 0.3": percent(_at(rows, point, "rsum") - _at(rows, FINAL, "rsum"))}
+    beta, alpha = point or (None, None)
+    line |= over_seeds([row for row in rows if (row["beta"], row["alpha"]) == (beta, alpha)])
+    return {**line, BESIDE: percent(_at(rows, point, "rsum") - _at(rows, FINAL, "rsum"))}
 
 
 def _named(point: tuple[float, float]) -> Row:
     return {"beta": f"{point[0]:g}", "alpha": f"{point[1]:g}"}
 
 
-def _printed(point: tuple[float, float]) -> Row:
-    printed = PUBLISHED[point]
-    shown = {"i2t R@1": printed[0], "t2i R@1": printed[3], "rsum": sum(printed)}
-    shown["rsum beside 1.5, 0.3"] = sum(printed) - sum(PUBLISHED[FINAL])
-    return {**_named(point), **{name: percent([value]) for name, value in shown.items()}}
+def _printed_beside(point: tuple[float, float]) -> str:
+    return percent([sum(PUBLISHED[point]) - sum(PUBLISHED[FINAL])])
 
 
 def _draw(rows: list[Row], base: str) -> style.Figure:

@@ -21,11 +21,10 @@ from matchlight.methods.slots import SetPrediction
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.dive_runs import DIVE, asked_run, first_member
-from matchlight.reproduce.examples import fits
 from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.numbers import Row
-from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, picture, said, thumbnail, words
+from matchlight.reproduce.sheets import EDGE, GAP, HEAD, NOTE, Page, fits, picture, said, thumbnail, words
 from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode, encode_both
 

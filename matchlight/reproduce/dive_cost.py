@@ -19,6 +19,7 @@ from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.inputs.text import tokenize
 from matchlight.measuring.device_ranks import device_scores
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.parts.set_similarities import SmoothChamfer
 from matchlight.parts.similarities import Dot
 from matchlight.reproduce import style
@@ -97,7 +98,7 @@ def cost(work: Work) -> Result:
     split = work.split
     work.check_splits(split)
     if work.pairs.text_features is not None:
-        raise BadInput(f"{work.pairs.root}: its texts are vectors; words to count are needed")
+        raise Unfit(f"{work.pairs.root}: its texts are vectors; words to count are needed")
     sizes, device = _sizes(work), speed.pick(work.device)
     pictures, lengths = len(work.pairs.pictures_of(split)), caption_lengths(work, split)
     with products_in("tf32", device):
@@ -124,11 +125,12 @@ def cost(work: Work) -> Result:
 
 
 def _sizes(work: Work) -> dict[str, int]:
-    for name in work.settings:
+    given = {name: value for name, value in work.settings.items() if name in SIZES or not work.lenient}
+    for name in given:
         if name not in SIZES:
             raise BadInput(f"{work.name} trains nothing; it takes dim and slots, not {name!r}; {nearest(name, SIZES)}")
     usual = {**SIZES, "dim": 256} if work.quick else SIZES
-    sizes = {**usual, **{name: _count(name, value) for name, value in work.settings.items()}}
+    sizes = {**usual, **{name: _count(name, value) for name, value in given.items()}}
     if min(sizes.values()) < 1:
         raise BadInput(f"{work.name}: dim and slots must be at least 1")
     return sizes

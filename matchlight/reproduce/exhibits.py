@@ -23,7 +23,9 @@ from matchlight.core import BadInput
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import pick_device
 from matchlight.measuring.protocols import Report
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.measuring.protocols.recall import folds
+from matchlight.measuring.referee import evaluate_file
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibit_page import data_facts, how_facts, page
@@ -33,7 +35,7 @@ from matchlight.runs.evaluation import evaluate
 from matchlight.runs.folder import Run, check_needs, train
 from matchlight.training.registry import Chosen, find, nearest, settings_of
 
-SHARED = ("seeds", "quick", "settings", "device", "split", "fold")
+SHARED = ("seeds", "quick", "settings", "device", "split", "fold", "lenient")
 Paths = str | Path | Sequence[str | Path]  # one file or folder, or several
 Arguments = dict[str, Any]  # of a method
 Result = Row  # what NAME.json of an exhibit holds
@@ -80,6 +82,8 @@ class Work:
     split: str = ""  # what is measured and shown; where none is asked for, testall if there is one, else test
     fold: int | None = None  # pictures of a gallery; None: the whole split is one
     more: tuple[Pairs, ...] = ()  # further data sets, for exhibits that put several side by side
+    options: Arguments = field(default_factory=dict)  # all that was asked for, as NAME.json has it
+    lenient: bool = False  # settings that concern nothing trained here are left aside: one of many exhibits
     notes: list[str] = field(default_factory=list)  # what the page says of the runs beside the exhibit's own facts
 
     def __post_init__(self) -> None:
@@ -108,7 +112,7 @@ class Work:
             check_needs(chosen.method, self.pairs)
             known |= set(chosen.defaults)
         for name in self.settings:
-            if name not in known:
+            if name not in known and not self.lenient:
                 raise BadInput(f"{self.name} trains nothing that takes an argument {name!r}; {nearest(name, known)}")
         self._check_preset(setups)
 
@@ -117,7 +121,7 @@ class Work:
         preset, has = self.settings.get("preset", "auto"), {one.method: self._method(one).presets for one in setups}
         if preset == "auto" or not has:
             return
-        if not any(preset in presets for presets in has.values()):
+        if not self.lenient and not any(preset in presets for presets in has.values()):
             known = {name for presets in has.values() for name in presets}
             raise BadInput(f"preset={preset}: {self.name} trains nothing that has it; {nearest(str(preset), known)}")
         for method in (method for method, presets in has.items() if preset not in presets):
@@ -132,7 +136,7 @@ class Work:
         for split in splits:
             if split not in self.pairs.split_names:
                 there = ", ".join(self.pairs.split_names) or "none"
-                raise BadInput(f"{self.pairs.root}: {self.name} needs a {split} split; this data has {there}")
+                raise Unfit(f"{self.pairs.root}: {self.name} needs a {split} split; this data has {there}")
         if self.fold is not None:
             self.galleries()
 
@@ -187,10 +191,13 @@ class Work:
         return [Gallery(*places) for places in folds(part, self.fold)]
 
     def measured(
-        self, run: Run, *, split: str | None = None, protocol: str = "auto", fold: int | None = None
+        self, run: Run | Path, *, split: str | None = None, protocol: str = "auto", fold: int | None = None
     ) -> Report:
-        """A run's report on clean data, kept beside it: the mean over folds where folds are asked for."""
+        """A run's report on clean data, kept beside it, or a score file's: with folds, the mean over them."""
         split, fold = split or self.split, fold or self.fold
+        if isinstance(run, Path):
+            kind = "five-fold" if protocol == "recall" and fold else protocol
+            return evaluate_file(run, self.pairs, split, protocol=kind, fold=fold)
         kept = run.folder / f"report-{split}-{protocol}{'' if fold is None else f'-{fold}'}.json"
         if run.folder.parent != self.out / "runs":
             return self._measure(run, split, protocol, fold)
@@ -242,6 +249,7 @@ class Work:
             "settings": self.settings,
             "split": self.split,
             "fold": self.fold,
+            "options": plain(self.options),
             **more,
             "published": list(published),
             "table": list(table),
@@ -292,6 +300,16 @@ class Exhibit:
             if self.of_training and options.get(name) is not None:
                 raise BadInput(f"--{name} {options[name]}: {self.name} shows the training itself; it measures no split")
 
+    def asked_for(self, pairs: Pairs, options: Mapping[str, Any]) -> Arguments:
+        """All that decides what is made of some data: its options and those of `Work`, as JSON has them."""
+        given = {
+            name: value for name, value in options.items() if value is not None and name not in ("device", "lenient")
+        }
+        usual = {"seeds": 1, "quick": False, "settings": {}, "split": Work(self.name, pairs, Path()).split}
+        found = plain({**usual, **given})
+        assert isinstance(found, dict)
+        return json.loads(json.dumps(found, default=str))  # type: ignore[no-any-return]
+
     def __call__(self, pairs: Pairs | Sequence[Pairs], out: str | Path, **options: Any) -> Result:
         """Make it from `pairs`, or several data sets, into `out`; options that are None count as not given."""
         self.refuse(options)
@@ -304,7 +322,8 @@ class Exhibit:
             shared.setdefault("split", self.split)
         if more and not self.several:
             raise BadInput(f"{self.name} shows one data set; {1 + len(more)} were given")
-        work = Work(self.name, first, Path(out), **shared, more=tuple(more))
+        asked = self.asked_for(first, options)
+        work = Work(self.name, first, Path(out), **shared, more=tuple(more), options=asked)
         if work.seeds < 1 or (work.seeds > 1 and not self.averages):
             why = "at least 1 is needed" if work.seeds < 1 else f"{self.name} shows one run, it averages nothing"
             raise BadInput(f"seeds={work.seeds}: {why}")

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding
+from matchlight.core import IMAGE, TEXT, Embedding
 from matchlight.inputs.batches import seeded
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.pairs import Pairs
 from matchlight.parts.labelwise import Vector, width
 from matchlight.runs.folder import Run
@@ -43,7 +44,7 @@ def chosen_items(pairs: Pairs, classes: np.ndarray, *, split: str = "test", seed
         keep = np.sort(seeded(seed, len(places)).permutation(len(places))[:MOST_ITEMS])
         place[side], label[side] = places[keep], hot[keep].argmax(1)
     if min(map(len, place.values())) < 3:
-        raise BadInput(f"{pairs.root}: too few items of {split} have exactly one of the classes shown for a map")
+        raise Unfit(f"{pairs.root}: too few items of {split} have exactly one of the classes shown for a map")
     return Shown([pairs.labels.names[k] for k in classes], place, label)
 
 

@@ -1,4 +1,4 @@
-"""NCR's figures: the losses of pairs with the mixture fitted to them, and the labels that pairs were given instead."""
+"""NCR's Figure 1 (supplement): (a) losses after the warm-up and their mixture, (b) labels of pairs called noisy."""
 
 from __future__ import annotations
 
@@ -10,24 +10,37 @@ from matchlight.core import BadInput
 from matchlight.measuring.metrics import auroc
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Paths, Result, Work
-from matchlight.reproduce.ncr_runs import Division, division
+from matchlight.reproduce.ncr_runs import NOISE, Division, division
 from matchlight.reproduce.numbers import Row
-from matchlight.training.division import mixture, spread
+from matchlight.training.division import looks_clean, mixture, spread
 
 BARS = 50
+BETWEEN = 0.2  # where the paper puts the border between labels of clean and of noisy pairs
+ABOVE, BELOW = f"at or above {BETWEEN} (%)", f"at or below {BETWEEN} (%)"
 CLEAN, NOISY, ALL = style.COLOURS[0], style.COLOURS[1], "#9AA5B1"
 
 
 # ---- losses and the mixture ------------------------------------------------------------------------------------------
 
 
-def losses(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
-    """Per-pair losses of both networks, scaled to 0..1, with the two Gaussians that divide them."""
-    divided = division(work, run=run, truth=truth, noise=noise)
+def losses(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = NOISE) -> Result:
+    """Per-pair losses of both networks after the warm-up, scaled to 0..1, with the two Gaussians that divide them."""
+    divided = division(work, run=run, truth=truth, noise=noise, first=True)
     rows = _rows(divided, divided.losses, "loss")
     fits = {name: fitted(values, seed=divided.seed) for name, values in divided.losses.items()}
     table = [{"network": name, **_fit_line(fits[name]), **_separation(divided, name)} for name in divided.losses]
-    return work.save(rows, lambda: _draw_losses(divided, fits), table=table, mixtures=fits, pairs=len(divided.rows))
+    return work.save(
+        rows,
+        lambda: _draw_losses(divided, fits),
+        table=table,
+        facts=[
+            f"losses {divided.when}",
+            "the paper prints no figures beside its plot: most noisy pairs have larger losses",
+        ],
+        mixtures=fits,
+        pairs=len(divided.rows),
+        when=divided.when,
+    )
 
 
 def fitted(values: np.ndarray, *, seed: int) -> list[Row]:
@@ -48,7 +61,7 @@ def _fit_line(parts: list[Row]) -> Row:
 
 def _separation(divided: Division, name: str) -> Row:
     """How well the division separates clean from noisy pairs, where the truth is known."""
-    called = divided.probability[name] > 0.5
+    called = looks_clean(divided.probability[name], threshold=divided.threshold)
     line: Row = {"called clean": float(called.mean())}
     if divided.clean is not None and divided.clean.any() and not divided.clean.all():
         line["clean among them"] = float(divided.clean[called].mean()) if called.any() else None
@@ -98,44 +111,51 @@ def _bars(panel: style.Axes, groups: list[tuple[np.ndarray, str, str]], edges: n
 # ---- rectified labels ------------------------------------------------------------------------------------------------
 
 
-def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = 0.4) -> Result:
-    """The labels that pairs were given in place of "matches", from 0 to 1: clean ones against noisy ones."""
+def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = None, noise: float = NOISE) -> Result:
+    """The labels, from 0 to 1, of pairs that the peer network calls noisy: clean ones against noisy ones."""
     divided = division(work, run=run, truth=truth, noise=noise)
-    if not divided.labels:
-        raise BadInput(f"{work.name}: this run has no rectified labels (label_A, label_B); a run of ncr has them")
+    if not any(np.isfinite(values).any() for values in divided.labels.values()):
+        known = "a run of ncr that goes beyond its warm-up has them"
+        raise BadInput(f"{work.name}: this run has no rectified labels (label_A, label_B); {known}")
     rows = _rows(divided, divided.labels, "label")
-    groups = {name: _groups(divided, name) for name in divided.labels}
+    groups = {name: called_noisy(divided, name) for name in divided.labels}
     table = [
-        {"network": name, "pairs": kind, "given a label": len(values), "mean label": _mean(values)}
+        {"network": name, "pairs": f"{kind}, called noisy", "given a label": len(values), **_spans(values)}
         for name, both in groups.items()
         for kind, values in both.items()
     ]
-    return work.save(rows, lambda: _draw_labels(groups), table=table)
+    told = f"the paper: most clean pairs lie in [{BETWEEN}, 1], most noisy ones in [0, {BETWEEN}]; it prints no figures"
+    return work.save(rows, lambda: _draw_labels(groups), table=table, facts=[told])
 
 
-def _groups(divided: Division, name: str) -> dict[str, np.ndarray]:
-    """A network's labels by truth; where it is unknown, by what the *other* network called the pair."""
+def called_noisy(divided: Division, name: str) -> dict[str, np.ndarray]:
+    """A network's labels of the pairs that its peer calls noisy, by truth; as one group where it is unknown."""
     given = divided.labels[name]
     peer = next((other for other in divided.probability if other != name), name)
-    clean = divided.probability[peer] > 0.5 if divided.clean is None else divided.clean
-    names = ("called clean", "called noisy") if divided.clean is None else ("clean", "noisy")
-    seen = np.isfinite(given)
-    return {names[0]: given[clean & seen], names[1]: given[~clean & seen]}
+    noisy = np.isfinite(given) & ~looks_clean(divided.probability[peer], threshold=divided.threshold)
+    if divided.clean is None:
+        return {"all": given[noisy]}
+    return {"clean": given[noisy & divided.clean], "noisy": given[noisy & ~divided.clean]}
 
 
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if len(values) else None
+def _spans(values: np.ndarray) -> Row:
+    """The mean label, and how many lie on either side of the paper's border."""
+    if not len(values):
+        return dict.fromkeys(("mean label", ABOVE, BELOW))
+    above, below = (100 * float(np.mean(side)) for side in (values >= BETWEEN, values <= BETWEEN))
+    return {"mean label": float(values.mean()), ABOVE: above, BELOW: below}
 
 
 def _draw_labels(groups: dict[str, dict[str, np.ndarray]]) -> style.Figure:
     figure, axes = style.panels(1, len(groups), height=2.7, sharex=True, sharey=True)
     edges = np.linspace(0, 1, 21)
     for panel, (name, both) in zip(axes[0], groups.items(), strict=True):
-        for (kind, values), colour in zip(both.items(), (CLEAN, NOISY), strict=True):
+        for (kind, values), colour in zip(both.items(), (CLEAN, NOISY), strict=False):
             share = 100 * np.histogram(values, edges)[0] / max(1, len(values))
             panel.stairs(share, edges, fill=True, color=colour, alpha=0.4, label=f"{kind} pairs")
             panel.stairs(share, edges, color=colour, linewidth=1)
-        panel.set(title=f"network {name}", xlabel="rectified label of a pair", xlim=(0, 1))
+        panel.axvline(BETWEEN, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+        panel.set(title=f"network {name}", xlabel="label of a pair called noisy", xlim=(0, 1))
     axes[0][0].set_ylabel("pairs of each kind (%)")
     style.letter(axes[0])
     style.legend_below(figure, axes[0][0])

@@ -12,13 +12,15 @@ from matchlight.core import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.noise import Truth, mismatch
 from matchlight.files import read_npz
+from matchlight.methods.ncr import FIRST, LAST
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import MethodSetup, Paths, Work, paths_of
 from matchlight.runs.folder import Run
 
 PAPER = "Learning with Noisy Correspondence for Cross-modal Matching (NeurIPS 2021)"
-NCR = MethodSetup("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 6, "warm": 2})
+NCR = MethodSetup("NCR", "ncr", quick={"scorer": "vse_infty", "epochs": 4, "warm": 2, "dim": 128, "word_dim": 64})
+NOISE = 0.5  # the larger of the two shares that the paper trains with
 
 
 def one_path(run: Paths | None, what: str) -> Path | None:
@@ -44,7 +46,7 @@ def asked_run(work: Work, run: Paths | None, *, noise: float, truth: Truth | Non
 
 @dataclass(frozen=True)
 class Division:
-    """What a run thought of its training pairs at the end, by network; `clean` is the truth where it is known."""
+    """What a run thought of its training pairs, by network; `clean` is the truth where it is known."""
 
     rows: np.ndarray
     losses: dict[str, np.ndarray]
@@ -52,14 +54,18 @@ class Division:
     labels: dict[str, np.ndarray]  # rectified; NaN for pairs that were never trained on after the warm-up
     clean: np.ndarray | None
     seed: int  # the mixture's
+    when: str = "at the end of the run"
+    threshold: float = 0.5  # of being called clean
 
 
-def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: float) -> Division:
-    """Read `division.npz` of the run that is looked at."""
+def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: float, first: bool = False) -> Division:
+    """Read what the run that is looked at has left: its last division, or the `first`, right after the warm-up."""
     style.ready()
     known = None if truth is None else _known(truth, work.pairs)
     loaded, known_truth = asked_run(work, run, noise=noise, truth=known)
-    arrays = read_division(loaded.folder)
+    early = first and (loaded.folder / FIRST).is_file()
+    arrays = read_division(loaded.folder, FIRST if early else LAST)
+    epoch = arrays.pop("epoch", None)
     size = len(next(iter(arrays.values())))
     if size != len(work.pairs):
         raise BadInput(f"{loaded.folder}: was trained on {size} pairs, but {work.pairs.root} has {len(work.pairs)}")
@@ -71,9 +77,18 @@ def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: 
         what: {name: arrays[f"{what}_{name}"][rows] for name in names if f"{what}_{name}" in arrays}
         for what in ("loss", "clean", "label")
     }
-    clean = None if known_truth is None else known_truth.clean(rows)
-    last = int(loaded.info.get("seed", 0)) + int(loaded.info["arguments"].get("epochs", 1)) - 1
-    return Division(rows, parts["loss"], parts["clean"], parts["label"], clean, last)
+    given = loaded.info["arguments"]
+    made_for = int(epoch) if epoch is not None else int(given.get("epochs", 1)) - 1
+    return Division(
+        rows,
+        parts["loss"],
+        parts["clean"],
+        parts["label"],
+        clean=None if known_truth is None else known_truth.clean(rows),
+        seed=int(loaded.info.get("seed", 0)) + made_for,
+        when="right after the warm-up" if early else "at the end of the run",
+        threshold=float(given.get("threshold", 0.5)),
+    )
 
 
 def _known(path: str | Path, pairs: Pairs) -> Truth:
@@ -102,11 +117,12 @@ def _broken(pairs: Pairs, truth: Truth) -> Pairs:
     return pairs.with_captions_moved(np.array(list(truth.source), int), np.array(list(truth.source.values()), int))
 
 
-def read_division(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays by row of the whole table that NCR leaves at the end of a run."""
-    path = folder / "division.npz"
+def read_division(folder: Path, file: str = LAST) -> dict[str, np.ndarray]:
+    """The arrays by row of the whole table that NCR leaves, and the epoch they were measured for where it is known."""
+    path = folder / file
     arrays = read_npz(path, "a finished run of ncr has one")
-    arrays = {name: value for name, value in arrays.items() if value.ndim == 1 and value.dtype.kind == "f"}
-    if not any(name.startswith("loss_") for name in arrays):
+    by_row = {name: value for name, value in arrays.items() if value.ndim == 1 and value.dtype.kind == "f"}
+    if not any(name.startswith("loss_") for name in by_row):
         raise BadInput(f"{path}: holds no losses of pairs (loss_A, loss_B); a finished run of ncr has them")
-    return arrays
+    epoch = arrays.get("epoch")
+    return by_row | ({"epoch": epoch} if epoch is not None and epoch.shape == () and epoch.dtype.kind in "iu" else {})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchlight.core import BadInput
 from matchlight.measuring.protocols import figure
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import MethodSetup, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, with_spread
@@ -43,7 +43,7 @@ def sensitivity(work: Work) -> Result:
 def _check_hides(work: Work) -> None:
     pairs = work.pairs
     if pairs.text_features is not None and len(getattr(pairs.features, "shape", ())) == 2:
-        raise BadInput(f"{pairs.root}: one vector an item has nothing to hide; words or regions are needed")
+        raise Unfit(f"{pairs.root}: one vector an item has nothing to hide; words or regions are needed")
 
 
 def _line(names: list[str], value: float, rows: list[Row]) -> Row:

@@ -5,8 +5,9 @@ A picture that is not there (ready-made features) or cannot be read becomes a bo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -46,6 +47,28 @@ class Query:
     note: str = ""
 
 
+def fits(pairs: Pairs, row: int, place: int) -> bool:
+    """Whether a picture belongs to a caption, or is known to fit it."""
+    if pairs.picture[row] == place:
+        return True
+    return pairs.relevance is not None and bool(pairs.relevance[row, place])
+
+
+Shown = TypeVar("Shown")
+
+
+def a_few(
+    order: Sequence[Shown], *, good: Callable[[Shown], bool], owner: Callable[[Shown], int], counts: tuple[int, int]
+) -> list[Shown]:
+    """So many good ones, then so many others, one a picture (`owner`); where a kind lacks, more of the other."""
+    used: dict[int, Shown] = {}
+    for kinds, most in (((True,), counts[0]), ((False,), sum(counts)), ((True,), sum(counts))):
+        for one in order:
+            if len(used) < most and good(one) in kinds:
+                used.setdefault(owner(one), one)
+    return sorted(used.values(), key=lambda one: not good(one))
+
+
 def thumbnail(pairs: Pairs, place: int) -> np.ndarray | None:
     """A picture as pixels, small enough to print; None where there is none to show."""
     if pairs.pictures is None:
@@ -64,7 +87,9 @@ def said(pairs: Pairs, row: int) -> str:
     return f"“{caption}”" if caption else f"text {row}"
 
 
-def picture(axes: style.Axes, pairs: Pairs, place: int, *, frame: str | None = None, note: str = "") -> None:
+def picture(
+    axes: style.Axes, pairs: Pairs, place: int, *, frame: str | None = None, note: str = "", dashes: str = "-"
+) -> None:
     """One picture with a frame and a line below it."""
     style.bare(axes)
     pixels = thumbnail(pairs, place)
@@ -76,7 +101,7 @@ def picture(axes: style.Axes, pairs: Pairs, place: int, *, frame: str | None = N
         axes.imshow(pixels, interpolation="antialiased")
         axes.set_anchor("N")
     for side in axes.spines.values():
-        side.set(visible=True, color=frame or style.PALE, linewidth=2.4 if frame else 0.7)
+        side.set(visible=True, color=frame or style.PALE, linewidth=2.4 if frame else 0.7, linestyle=dashes)
     if note:
         axes.set_xlabel(style.wrapped(note, 24, lines=2), fontsize=6.5, labelpad=3)
 

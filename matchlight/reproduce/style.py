@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (5, 1.5)),
 GREY, PALE, RIGHT, WRONG = "#555555", "#DDDDDD", "#009E73", "#D55E00"
 DOUBLE, SINGLE, PANEL = 7.0, 3.5, 2.4  # inches: both columns of a page, one column, the height of a panel
 DPI = 200
+WAYS = {"i2t": "picture to text", "t2i": "text to picture"}
 Options = dict[str, Any]  # keyword arguments of Matplotlib
 
 LOOK: dict[str, object] = {
@@ -102,7 +103,7 @@ def panels(
     *,
     width: float = DOUBLE,
     height: float | None = None,
-    sharex: bool = False,
+    sharex: bool | Literal["row"] = False,
     sharey: bool = False,
 ) -> tuple[Figure, np.ndarray]:
     """A figure and its (rows, columns) array of axes."""

@@ -22,6 +22,7 @@ from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
+from matchlight.measuring.protocols.measured import Unfit
 from matchlight.pairs import Pairs
 from matchlight.parts.encoders import frozen_readers, weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
@@ -436,9 +437,9 @@ def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[s
 def check_needs(chosen: Method, pairs: Pairs) -> None:
     """One clear line where the data cannot teach the method."""
     if "labels" in chosen.needs and pairs.labels is None:
-        raise BadInput(f"{chosen.name} learns from labels, and {pairs.root} has none")
+        raise Unfit(f"{chosen.name} learns from labels, and {pairs.root} has none")
     if "pairs" in chosen.needs and pairs.text_features is not None:
-        raise BadInput(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+        raise Unfit(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
 
 
 def _words(folder: Path, options: TrainOptions) -> Vocabulary | None:

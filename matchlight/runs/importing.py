@@ -142,7 +142,15 @@ def merge_adapters(source: str | Path, out: str | Path) -> Run:
     info = {**run.info, "arguments": {**run.info["arguments"], "tune": "all"}, "merged": True}
     joint_model(str(run.folder / OWN)).source.keep(folder / OWN, weights=False)
     checkpoints.save_weights(folder / "model.safetensors", merged(run.matcher))
-    for name in ("seen.npy", "metrics.json", "evidence.npy", "log.jsonl", "labels.json", "division.npz"):
+    for name in (
+        "seen.npy",
+        "metrics.json",
+        "evidence.npy",
+        "log.jsonl",
+        "labels.json",
+        "division.npz",
+        "division-first.npz",
+    ):
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)
     files.write_json(folder / "recipe.json", info)

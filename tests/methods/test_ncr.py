@@ -20,7 +20,7 @@ from matchlight.methods.ncr import AllNegatives, CoTeaching, SoftMargin, mean_co
 from matchlight.parts.objectives import Hinge, contrast
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import train
-from matchlight.training.registry import methods
+from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.fixtures import imported, recorded_batch
 from tests.reference import ncr as plain
@@ -215,12 +215,46 @@ def test_every_mode_and_scorer_trains_and_leaves_its_division(tmp_path: Path, mo
     assert evaluate(run, pairs)["rsum"] > 0
 
 
+def test_a_run_that_ends_at_its_warm_up_has_the_first_division_of_one_that_goes_on(tmp_path: Path) -> None:
+    pairs = mismatch(tiny_pairs(), ratio=0.3, seed=1)[0]
+    settings = {**tiny_settings(methods()["ncr"].defaults), "scorer": "vse++", "epochs": 4, "warm": 2}
+    settings.pop("sim_dim", None)
+    whole = train("ncr", pairs, tmp_path / "whole", device="cpu", **settings)
+    short = train("ncr", pairs, tmp_path / "short", device="cpu", **settings, until="warm-up")
+    log = (short.folder / "log.jsonl").read_text().splitlines()
+    assert len(log) == 2 and "warm-up" in log[-1]
+    first, same, last = (
+        np.load(folder / file)
+        for folder, file in (
+            (whole.folder, "division-first.npz"),
+            (short.folder, "division.npz"),
+            (whole.folder, "division.npz"),
+        )
+    )
+    rows = pairs.rows("train")
+    assert (first["epoch"], last["epoch"]) == (2, 3)
+    for name in ("loss_A", "clean_B"):
+        assert first[name][rows] == pytest.approx(same[name][rows])
+    assert not np.allclose(first["loss_A"][rows], last["loss_A"][rows])
+    with pytest.raises(BadInput, match="has no warm-up"):
+        train("ncr", pairs, tmp_path / "none", device="cpu", **{**settings, "warm": 0}, until="warm-up")
+
+
 def test_two_networks_already_are_refused_as_a_scorer(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="sgraf: it is two networks already"):
         train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", scorer="sgraf")
     with pytest.raises(BadInput, match=r"ncr is built on one of vse\+\+, vse_infty"):
         train("ncr", tiny_pairs(), tmp_path / "run", device="cpu", scorer="ncr")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_presets_are_the_papers_table() -> None:
+    found = Chosen.of(methods()["ncr"]).presets
+    table = {"f30k": (5, 40, 30), "coco": (10, 20, 10), "cc152k": (10, 40, 30)}
+    for name, (warm, after, step) in table.items():
+        preset = found[name]
+        assert (preset["warm"], preset["epochs"] - warm, preset["decay_every"]) == (warm, after, step)
+        assert {**methods()["ncr"].defaults, **preset}["batch"] == 128
 
 
 def test_the_rates_begin_again_after_the_warm_up() -> None:

@@ -25,10 +25,10 @@ from matchlight.measuring.protocols import evaluate_scores
 from matchlight.pairs import Labels, Pairs
 from matchlight.reproduce import (
     EXHIBITS,
-    examples,
     exhibits,
     layouts,
     mrl_curves,
+    ncr_examples,
     ncr_figures,
     ncr_runs,
     reproduce,
@@ -90,7 +90,7 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
         (["mrl-pr", "preset=inriaa"], "did you mean 'inria'"),
         (["mrl-convergence", "--split", "val"], "shows the training itself"),
         (["mrl-pr", "--fold", "5"], "two folds"),
-        (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files"),
+        (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files, or four"),
         (["aoq-ranks", "--scores", "none.npy"], "none.npy"),
         (["ncr-losses", "--run", "nowhere"], "not a run folder"),
         (["ncr-losses", "--truth", "nothing.json"], "nothing.json"),
@@ -349,20 +349,25 @@ def ncr(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_mixture_drawn_is_the_one_that_divided(ncr: Path) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_the_mixture_drawn_is_the_one_that_divided(ncr: Path, first: bool) -> None:
     told = check_files(ncr, "ncr-losses")
     (run,) = runs_of(ncr, "ncr")
-    arrays = dict(np.load(run.folder / "division.npz"))
-    rows = rows_of(ncr, "ncr-losses")
+    arrays = dict(np.load(run.folder / ("division-first.npz" if first else "division.npz")))
+    assert arrays["epoch"] == (1 if first else 2)
     train = tiny_pairs().rows("train")
-    assert [int(row["row"]) for row in rows] == train.tolist()
+    work = exhibits.Work("x", tiny_pairs(), ncr)
+    found = ncr_runs.division(work, run=run.folder, truth=None, noise=0, first=first)
     for name in "AB":
         kept = arrays[f"clean_{name}"][train]
-        assert [float(row[f"clean_{name}"]) for row in rows] == pytest.approx(kept.tolist())
-        found = ncr_runs.division(exhibits.Work("x", tiny_pairs(), ncr), run=run.folder, truth=None, noise=0)
         assert gaussians(found.losses[name], seed=found.seed) == pytest.approx(kept)
-        assert [part["mean"] for part in told["mixtures"][name]] == sorted(p["mean"] for p in told["mixtures"][name])
-        assert sum(part["share"] for part in told["mixtures"][name]) == pytest.approx(1)
+        if first:  # what the exhibit shows
+            rows = rows_of(ncr, "ncr-losses")
+            assert [int(row["row"]) for row in rows] == train.tolist()
+            assert [float(row[f"clean_{name}"]) for row in rows] == pytest.approx(kept.tolist())
+            means = [part["mean"] for part in told["mixtures"][name]]
+            assert means == sorted(means) and told["when"] == "right after the warm-up"
+            assert sum(part["share"] for part in told["mixtures"][name]) == pytest.approx(1)
 
 
 def test_the_truth_colours_and_measures_the_division(ncr: Path) -> None:
@@ -373,7 +378,7 @@ def test_the_truth_colours_and_measures_the_division(ncr: Path) -> None:
     clean = truth.clean(train)
     assert [row["truth"] for row in rows_of(ncr, "ncr-losses")] == ["clean" if ok else "noisy" for ok in clean]
     assert (~clean).sum() == round(0.5 * len(train))
-    sure = np.load(run.folder / "division.npz")["clean_A"][train]
+    sure = np.load(run.folder / "division-first.npz")["clean_A"][train]
     assert told["table"][0]["AUROC"] == pytest.approx(auroc(sure, clean))
     assert told["table"][0]["called clean"] == pytest.approx((sure > 0.5).mean())
 
@@ -385,7 +390,7 @@ def test_a_run_that_is_named_is_only_looked_at(ncr: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
     assert found["table"] == ncr_table(ncr) and "truth" in rows_of(tmp_path, "ncr-losses")[0]
     blind = reproduce("ncr-labels", tiny_pairs(), tmp_path, **options)
-    assert [line["pairs"] for line in blind["table"]] == ["called clean", "called noisy"] * 2
+    assert [line["pairs"] for line in blind["table"]] == ["all, called noisy"] * 2
     with pytest.raises(BadInput, match="30 pairs|has 40"):
         reproduce("ncr-losses", tiny_pairs(20, held=4), tmp_path, **options)
     with pytest.raises(BadInput, match="cannot be set"):
@@ -426,54 +431,71 @@ def ncr_table(out: Path) -> list[dict[str, Any]]:
     return table
 
 
-def test_labels_are_grouped_by_truth_or_by_what_the_peer_says() -> None:
+def test_labels_shown_are_those_of_pairs_that_the_peer_calls_noisy() -> None:
     found = ncr_runs.Division(
-        rows=np.arange(4),
+        rows=np.arange(5),
         losses={},
-        probability={"A": np.array([0.9, 0.9, 0.1, 0.1]), "B": np.array([0.1, 0.9, 0.9, 0.1])},
-        labels={"A": np.array([1.0, 0.8, np.nan, 0.2])},
-        clean=np.array([True, False, True, False]),
+        probability={"A": np.array([0.9, 0.9, 0.1, 0.1, 0.2]), "B": np.array([0.1, 0.9, 0.2, 0.1, 0.3])},
+        labels={"A": np.array([1.0, 0.8, np.nan, 0.2, 0.1])},
+        clean=np.array([True, False, True, False, False]),
         seed=0,
     )
-    told = ncr_figures._groups(found, "A")
-    assert {kind: values.tolist() for kind, values in told.items()} == {"clean": [1.0], "noisy": [0.8, 0.2]}
-    blind = ncr_figures._groups(replace(found, clean=None), "A")
-    assert {kind: values.tolist() for kind, values in blind.items()} == {
-        "called clean": [0.8],
-        "called noisy": [1.0, 0.2],
-    }
+    told = ncr_figures.called_noisy(found, "A")  # row 1 is called clean, row 2 has no label
+    assert {kind: values.tolist() for kind, values in told.items()} == {"clean": [1.0], "noisy": [0.2, 0.1]}
+    blind = ncr_figures.called_noisy(replace(found, clean=None), "A")
+    assert {kind: values.tolist() for kind, values in blind.items()} == {"all": [1.0, 0.2, 0.1]}
+    spans = ncr_figures._spans(told["noisy"])
+    assert (spans["at or above 0.2 (%)"], spans["at or below 0.2 (%)"]) == (50.0, 100.0)
 
 
 def test_rectified_labels_are_those_of_the_run(ncr: Path) -> None:
     told = check_files(ncr, "ncr-labels")
     (run,) = runs_of(ncr, "ncr")
     truth, arrays = Truth.load(run.folder / "truth.json"), np.load(run.folder / "division.npz")
-    label = arrays["label_A"]
-    clean = np.isfinite(label) & truth.clean(np.arange(len(label)))
-    assert told["table"][0]["mean label"] == pytest.approx(label[clean].mean())
-    assert looks_clean(arrays["clean_B"][tiny_pairs().rows("train")]).any()
+    train = tiny_pairs().rows("train")
+    label = arrays["label_A"][train]
+    noisy = np.isfinite(label) & ~looks_clean(arrays["clean_B"][train])
+    chosen = label[noisy & truth.clean(train)]
+    assert told["table"][0]["pairs"] == "clean, called noisy" and told["table"][0]["given a label"] == len(chosen)
+    expected = pytest.approx(100 * np.mean(chosen >= 0.2)) if len(chosen) else None
+    assert told["table"][0]["at or above 0.2 (%)"] == expected
 
 
-def test_examples_frame_the_pictures_that_fit() -> None:
+def test_examples_are_successes_and_failures_with_what_belongs_to_them() -> None:
     scores = np.array([[5, 1, 4, 0, 0], [4, 2, 9, 0, 1], [3, 3, 1, 1, 0], [2, 4, 2, 3, 7]], np.float32)
-    first, *_ = examples.drawn(four(), scores, count=4)
-    assert first.place == 0 and [one.place for one in first.answers] == [0, 1, 2, 3]
-    assert [one.right for one in first.answers] == [True, False, False, False]
+    work = exhibits.Work("x", four(), Path("x"))
+    texts = {query.place: query for query in ncr_examples.answers(work, scores, "text", top=1)}
+    assert {row: (one.answers[0].place, one.answers[0].right) for row, one in texts.items()} == {
+        0: (0, True),
+        1: (3, False),
+        2: (1, True),
+        3: (3, False),
+        4: (3, True),
+    }
+    shown = ncr_examples.drawn(work, scores, "text")
+    assert [one.answers[0].right for one in shown] == [True, True, False, False][: len(shown)]
+    owners = [int(four().picture[one.place]) for one in shown]
+    assert len(set(owners)) == len(owners)
     from scipy.sparse import csr_matrix
 
-    known = csr_matrix(np.array([[1, 0, 1, 0]] + [[0, 0, 0, 0]] * 4, dtype=bool))
-    assert [one.right for one in examples.drawn(replace(four(), relevance=known), scores)[0].answers] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    known = csr_matrix(np.array([[0] * 4, [0, 0, 0, 1], *[[0] * 4] * 3], dtype=bool))
+    related = exhibits.Work("x", replace(four(), relevance=known), Path("x"))
+    assert ncr_examples.answers(related, scores, "text", top=1)[1].answers[0].right
+    folded = exhibits.Work("x", four(), Path("x"), fold=2)
+    assert [query.answers[0].place for query in ncr_examples.answers(folded, scores, "text", top=1)] == [0, 1, 1, 3, 3]
 
 
-def test_examples_are_a_sheet_of_pictures(ncr: Path, tmp_path: Path) -> None:
-    check_files(ncr, "ncr-examples")
-    for row in rows_of(ncr, "ncr-examples"):
-        assert (row["right"] == "True") == (tiny_pairs().picture[int(row["query"])] == int(row["place"]))
+def test_examples_are_a_sheet_of_pictures(ncr: Path) -> None:
+    told = check_files(ncr, "ncr-examples")
+    pairs = tiny_pairs()
+    rows = rows_of(ncr, "ncr-examples")
+    for row in rows:
+        text, picture = (row["query"], row["place"]) if row["asks"] == "text" else (row["place"], row["query"])
+        assert (row["right"] == "True") == (pairs.picture[int(text)] == int(picture))
+        own = pairs.captions[int(picture) * 2] if row["asks"] == "image" else pairs.names[int(pairs.picture[int(text)])]
+        assert row["own"] == own
+    assert {row["rank"] for row in rows if row["asks"] == "image"} == {"1", "2", "3"}
+    assert [line["queries"] for line in told["table"]] == [12, 6]
 
 
 def test_data_that_brings_its_truth_is_broken_no_further(tmp_path: Path) -> None:
@@ -497,6 +519,7 @@ def test_ranks_of_score_files_by_hand(tmp_path: Path) -> None:
     np.save(tmp_path / "bad.npy", -right)
     found = reproduce("aoq-ranks", pairs, tmp_path, scores=[tmp_path / "bad.npy", tmp_path / "good.npy"])
     rows = rows_of(tmp_path, "aoq-ranks")
+    assert [row["base"] for row in rows] == ["bad"] * len(rows)  # one panel
     assert {(row["model"], row["ranks"]): int(row["pairs"]) for row in rows if int(row["pairs"])} == {
         ("before: bad", "11-20"): 12,  # behind all five other pictures, stretched to the ten foreign captions: 11
         ("after: good", "1"): 12,
@@ -508,15 +531,31 @@ def test_ranks_of_score_files_by_hand(tmp_path: Path) -> None:
         reproduce("aoq-ranks", pairs, tmp_path, scores=tmp_path / "wide.npy")
 
 
+def test_four_score_files_are_two_bases_and_folds_rank_within_themselves(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    owner = pairs.subset("test").picture
+    right = (np.arange(6)[:, None] == owner[None]).astype(np.float32)
+    for name in "abcd":
+        np.save(tmp_path / f"{name}.npy", -right)
+    found = reproduce("aoq-ranks", pairs, tmp_path, scores=[tmp_path / f"{name}.npy" for name in "abcd"], fold=3)
+    assert [(line["base"], line["model"]) for line in found["table"]] == [
+        ("a", "before: a"),
+        ("a", "after: b"),
+        ("c", "before: c"),
+        ("c", "after: d"),
+    ]
+    assert found["table"][0]["median"] == 5.0  # behind two other pictures of three: max(2 * 3 - 1, 4 + 1)
+
+
 def test_without_runs_two_rounds_are_trained(tmp_path: Path) -> None:
     settings = WORDS | {"base": "vse++", "h": 5}
     found = reproduce("aoq-ranks", tiny_pairs(), tmp_path, settings=settings, device="cpu")
-    assert [line["model"] for line in found["table"]] == ["before: vse++", "after: aoq on vse++"]
+    assert [line["model"] for line in found["table"]] == ["before: VSE++", "after: VSE++ + AOQ"]
     (first,), (second,) = runs_of(tmp_path, "vse++"), runs_of(tmp_path, "aoq")
     report = ml.evaluate(second, tiny_pairs(), protocol="cross-rank")
     assert found["table"][1]["mean"] == pytest.approx(report["mean"])
     again = reproduce("aoq-ranks", tiny_pairs(), tmp_path, run=first.folder)
-    assert again["table"] == [{**found["table"][0], "model": "vse++"}]
+    assert again["table"] == [{**found["table"][0], "base": "vse++", "model": "vse++"}]
 
 
 # ---- files and looks -------------------------------------------------------------------------------------------------

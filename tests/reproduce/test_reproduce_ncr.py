@@ -16,7 +16,7 @@ from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data.noise import mismatch
 from matchlight.reproduce import EXHIBITS, reproduce
-from matchlight.reproduce.ncr_tables import PUBLISHED_5K, PUBLISHED_PMRP
+from matchlight.reproduce.ncr_tables import PUBLISHED_5K, PUBLISHED_PMRP, WITH_NOISE, WITHOUT_NOISE
 from matchlight.reproduce.needs import NEEDS
 from matchlight.runs.evaluation import split_scores
 from tests.tiny import tiny_pairs
@@ -39,7 +39,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_recall_by_method_is_that_of_the_runs(made: Path) -> None:
     told = json.loads((made / "ncr-5k.json").read_text())
-    assert [line["method"] for line in told["table"]] == ["SGR*", "SGR-C", "NCR"]
+    assert [line["method"] for line in told["table"]] == ["SCAN", "VSRN", "IMRAM", "SAF", "SGR*", "SGR-C", "NCR"]
+    assert [line["noise"] for line in told["table"]] == ["50%"] * 7
     runs = {run.method: run for run in (ml.Run.load(path, device="cpu") for path in sorted((made / "runs").iterdir()))}
     report = ml.evaluate(runs["ncr"], tiny_pairs(), "test")
     line = next(row for row in rows_of(made / "ncr-5k.csv") if row["method"] == "NCR")
@@ -52,7 +53,8 @@ def test_recall_by_method_is_that_of_the_runs(made: Path) -> None:
 
 def test_clean_pairs_alone_are_what_sgr_c_is_trained_on(made: Path) -> None:
     runs = [ml.Run.load(path, device="cpu") for path in sorted((made / "runs").iterdir())]
-    assert sorted(run.method for run in runs) == ["ncr", "sgr", "sgr"]  # the second table trained nothing of its own
+    named = ["imram", "ncr", "saf", "scan", "sgr", "sgr", "vsrn"]
+    assert sorted(run.method for run in runs) == named  # the second table trained nothing of its own
     rows = sorted(
         np.load(run.folder / "evidence.npy").shape[1] for run in runs if run.method == "sgr"
     )  # (epochs, rows)
@@ -62,12 +64,33 @@ def test_clean_pairs_alone_are_what_sgr_c_is_trained_on(made: Path) -> None:
 
 def test_pmrp_by_method_is_that_of_the_runs_and_stands_beside_the_published(made: Path) -> None:
     told = json.loads((made / "ncr-pmrp.json").read_text())
-    assert [line["method"] for line in told["table"]] == ["SGR*", "NCR"]
-    assert len(told["published"]) == len(PUBLISHED_PMRP)
+    assert [line["method"] for line in told["table"]] == ["SGR", "NCR"]
+    names = [f"{way} {what}" for way in ("i2t", "t2i") for what in ("R@1", "R@5", "R@10", "PMRP")]
+    assert list(told["table"][0]) == ["noise", "method", *names] == list(told["published"][0])
+    assert len(told["published"]) == len(PUBLISHED_PMRP) == 4
     run = next(run for run in map(ml.Run.load, (made / "runs").iterdir()) if run.method == "ncr")
-    report = ml.evaluate(run, tiny_pairs(), "test", protocol="pmrp")
     line = next(row for row in rows_of(made / "ncr-pmrp.csv") if row["method"] == "NCR")
-    assert {side: float(line[side]) for side in ("i2t", "t2i")} == pytest.approx(report)
+    report = ml.evaluate(run, tiny_pairs(), "test", protocol="pmrp")
+    assert {side: float(line[f"{side} PMRP"]) for side in ("i2t", "t2i")} == pytest.approx(report)
+    assert float(line["t2i R@5"]) == pytest.approx(ml.evaluate(run, tiny_pairs(), "test")["t2i"]["r5"])
+
+
+def test_folds_are_asked_for_or_of_1000_pictures(made: Path) -> None:
+    options = {"quick": True, "noise": 0.5, "settings": TINY, "device": "cpu", "fold": 3}
+    told = reproduce("ncr-pmrp", tiny_pairs(), made, **options)
+    run = next(run for run in map(ml.Run.load, (made / "runs").iterdir()) if run.method == "ncr")
+    report = ml.evaluate(run, tiny_pairs(), "test", protocol="five-fold", fold=3)
+    assert told["table"][1]["i2t R@1"] == f"{report['i2t']['r1']:.1f}" and told["fold"] == 3
+    assert "galleries of 3 pictures" in (made / "ncr-pmrp.md").read_text()
+    with pytest.raises(BadInput, match="do not make two folds of 4"):
+        reproduce("ncr-5k", tiny_pairs(), made, **{**options, "fold": 4})
+
+
+def test_another_split_is_measured_where_one_is_asked_for(made: Path, tmp_path: Path) -> None:
+    run = next(run for run in map(ml.Run.load, (made / "runs").iterdir()) if run.method == "ncr")
+    np.save(tmp_path / "mine.npy", split_scores(run, tiny_pairs(), "val"))
+    told = reproduce("ncr-5k", tiny_pairs(), tmp_path / "out", scores=[tmp_path / "mine.npy"], split="val")
+    assert told["table"][0]["rsum"] == f"{ml.evaluate(run, tiny_pairs(), 'val')['rsum']:.1f}" and told["split"] == "val"
 
 
 def test_score_files_make_the_tables_without_training(made: Path, tmp_path: Path) -> None:
@@ -82,16 +105,26 @@ def test_score_files_make_the_tables_without_training(made: Path, tmp_path: Path
             reproduce("ncr-5k", tiny_pairs(), tmp_path / "no", scores=[tmp_path / "mine.npy"], **wrong)
 
 
-def test_pmrp_without_labels_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="needs labels of the pictures"):
-        reproduce("ncr-pmrp", replace(tiny_pairs(), labels=None), tmp_path / "out", quick=True)
-    assert not (tmp_path / "out").exists()
+def test_without_labels_the_columns_of_pmrp_are_empty_and_the_page_says_why(made: Path, tmp_path: Path) -> None:
+    run = next(run for run in map(ml.Run.load, (made / "runs").iterdir()) if run.method == "ncr")
+    np.save(tmp_path / "mine.npy", split_scores(run, tiny_pairs(), "test"))
+    bare = replace(tiny_pairs(), labels=None)
+    told = reproduce("ncr-pmrp", bare, tmp_path / "out", scores=[tmp_path / "mine.npy"])
+    assert told["table"][0]["i2t PMRP"] is None and told["table"][0]["i2t R@1"]
+    assert "no PMRP: it needs labels" in (tmp_path / "out" / "ncr-pmrp.md").read_text()
+
+
+def test_the_published_table_is_whole() -> None:
+    assert len(PUBLISHED_5K) == 21
+    dashes = [place for place, six in PUBLISHED_5K.items() if None in six]
+    assert dashes == [(0.0, "SAF"), (0.0, "SGR"), (0.0, "SGRAF")]
+    for share, setups in ((0.0, WITHOUT_NOISE), (0.2, WITH_NOISE), (0.5, WITH_NOISE)):
+        assert [method for noise, method in PUBLISHED_5K if noise == share] == [one.shown for one in setups]
 
 
 def test_published_rsums_are_the_sums_the_field_knows() -> None:
-    assert sum(PUBLISHED_5K[0.2, "NCR"]) == pytest.approx(422.0) and sum(PUBLISHED_5K[0.0, "NCR"]) == pytest.approx(
-        427.9
-    )
+    sums = {share: sum(value or 0 for value in PUBLISHED_5K[share, "NCR"]) for share in (0.0, 0.2)}
+    assert sums == pytest.approx({0.0: 427.9, 0.2: 422.0})
 
 
 def test_the_list_says_what_every_exhibit_needs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from matchlight.measuring.metrics import circular_variance
 from matchlight.pairs import Pairs
 from matchlight.reproduce import (
     aoq_cost,
+    aoq_examples,
     dive_ablation,
     dive_attention,
     dive_cost,
@@ -26,6 +27,7 @@ from matchlight.reproduce import (
     reproduce,
 )
 from matchlight.reproduce.exhibit_page import page
+from matchlight.reproduce.sheets import Answer, Query
 from matchlight.runs.evaluation import split_scores
 from matchlight.scoring.encode import encode_both
 from matchlight.training.mining import load
@@ -78,6 +80,71 @@ def test_the_lists_are_mined_once_and_serve_all(rounds: Path) -> None:
     found, _ = load(folder)
     assert found.texts.shape[1] == 5
     assert {run.info["arguments"]["candidates"] for run in runs_of(rounds, "aoq")} == {str(folder)}
+
+
+def test_the_table_has_all_six_recalls_beside_the_published_ones(rounds: Path) -> None:
+    told = json.loads((rounds / "aoq-sensitivity.json").read_text())
+    names = [f"{way} R@{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    assert list(told["table"][0]) == ["beta", "alpha", *names, "rsum", "rsum beside 1.5, 0.3"]
+    assert [told["published"][0][name] for name in names] == ["77.1", "95.3", "98.7", "63.8", "90.6", "95.8"]
+
+
+# ---- AOQ: batches, draws, examples -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("others")
+    for name in ("aoq-draw", "aoq-ranks", "aoq-examples"):
+        reproduce(name, tiny_pairs(), out, settings=PLAIN, device="cpu")
+    return out
+
+
+def test_a_second_round_with_the_papers_settings_serves_every_exhibit(others: Path) -> None:
+    found = check_files(others, "aoq-draw")
+    assert [line["model"] for line in found["table"]] == ["first round", "second, uniform", "second, normal"]
+    assert len(runs_of(others, "vse++")) == 1
+    assert sorted(run.info["arguments"]["draw"] for run in runs_of(others, "aoq")) == ["normal", "uniform"]
+
+
+def test_larger_batches_stand_beside_the_second_round(tmp_path: Path) -> None:
+    options = {"settings": {name: value for name, value in PLAIN.items() if name != "batch"}, "device": "cpu"}
+    found = reproduce("aoq-batch", tiny_pairs(), tmp_path, **options)
+    check_files(tmp_path, "aoq-batch")
+    names = ["VSE++, batch 128", "VSE++, batch 192", "VSE++ + AOQ, batch 128"]
+    assert [line["model"] for line in found["table"]] == names
+    assert sorted(run.info["arguments"]["batch"] for run in runs_of(tmp_path, "vse++")) == [128, 192]
+    assert [line["rsum"] for line in found["published"]] == ["516.8", "516.3", "521.4"]
+    assert "24 training pairs" in (tmp_path / "aoq-batch.md").read_text()
+    folded = reproduce("aoq-batch", tiny_pairs(), tmp_path, **options, fold=3)
+    small = next(run for run in runs_of(tmp_path, "vse++") if run.info["arguments"]["batch"] == 128)
+    report = ml.evaluate(small, tiny_pairs(), protocol="five-fold", fold=3)
+    assert folded["table"][0]["t2i R@1"] == f"{report['t2i']['r1']:.1f}"
+
+
+def test_examples_are_queries_that_one_round_alone_answers(others: Path) -> None:
+    found = check_files(others, "aoq-examples")
+    rows = rows_of(others, "aoq-examples")
+    for query in {(row["asks"], row["query"]) for row in rows if row["model"]}:
+        firsts = [row for row in rows if (row["asks"], row["query"]) == query and row["rank"] == "1"]
+        assert [row["model"] for row in firsts] == ["VSE++", "VSE++ + AOQ"]
+        assert {row["right"] for row in firsts} == {"True", "False"}
+    line = found["table"][1]
+    assert line["queries"] == 12 and line["won by the second round"] + line["lost by it"] <= 12
+
+
+def test_more_wins_than_losses_are_shown_and_one_a_picture() -> None:
+    def both(row: int, won: bool) -> aoq_examples.Both:
+        right, wrong = (Query("text", row, (Answer(0, ok, 1.0),)) for ok in (True, False))
+        return aoq_examples.Both(wrong, right) if won else aoq_examples.Both(right, wrong)
+
+    pairs = tiny_pairs()
+    differ = [both(row, won=row < 8) for row in range(12)]
+    shown = aoq_examples.chosen(pairs, differ)
+    assert [one.won for one in shown] == [True, True, False]
+    assert len({int(pairs.picture[one.after.place]) for one in shown}) == 3
+    assert [one.won for one in aoq_examples.chosen(pairs, differ[:8])] == [True] * 3
+    assert [one.won for one in aoq_examples.chosen(pairs, differ[8:])] == [False] * 2  # two pictures in all
 
 
 def test_the_published_sums_are_those_of_the_published_recalls(rounds: Path) -> None:
