@@ -48,11 +48,12 @@ if TYPE_CHECKING:
         Sizes,
     )
     from matchlight.indexing import Hit, Index, Results
+    from matchlight.measuring.evaluation_result import Evaluation
     from matchlight.measuring.referee import evaluate_file
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs.evaluation import evaluate
     from matchlight.runs.folder import Run, load, train
-    from matchlight.training.contract import Phase, Recipe
+    from matchlight.training.contract import Phase, Recipe, Strategy
 
 _HOMES = {
     "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Scores Similarity Sizes",
@@ -60,6 +61,7 @@ _HOMES = {
     "training.contract": "Phase Recipe Strategy",
     "runs.folder": "Run load train",
     "runs.evaluation": "evaluate",
+    "measuring.evaluation_result": "Evaluation",
     "measuring.referee": "evaluate_file",
     "auditing": "Audit audit",
     "indexing": "Hit Index Results",

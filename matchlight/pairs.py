@@ -155,6 +155,19 @@ class Pairs:
         assert callable(read)
         return read(path, **options)
 
+    @staticmethod
+    def of(
+        images: Sequence[Image.Image | np.ndarray | str | Path],
+        captions: Sequence[str | Sequence[str]],
+        *,
+        labels: Sequence[str] | None = None,
+        split: str = "train",
+    ) -> Pairs:
+        """Lists in memory: pictures of PIL, arrays or paths, and a caption or a list of captions for each."""
+        made = plugins.resolve("matchlight.data.formats.memory_pictures:pairs_of")
+        assert callable(made)
+        return made(images, captions, labels=labels, split=split)
+
     @property
     def split_names(self) -> list[str]:
         """The splits there are, in the usual order."""

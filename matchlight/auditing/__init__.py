@@ -35,19 +35,22 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
+from rich.table import Table
 
+from matchlight.auditing.cca_inputs import AUTO
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
 from matchlight.auditing.odd_captions import set_aside
-from matchlight.auditing.options import OptionArguments, Options, as_seen, claim, release, settings
+from matchlight.auditing.options import AuditArguments, OptionArguments, Options, as_seen, claim, release, settings
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
-from matchlight.auditing.report import write_report
+from matchlight.auditing.report import in_a_sentence, write_report
 from matchlight.auditing.signals import gather
 from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
 from matchlight.auditing.verdict import Verdict, combine, tells
@@ -58,14 +61,21 @@ from matchlight.data.fingerprints import data_marks
 from matchlight.data.formats.hub_data import is_hub
 from matchlight.data.noise import Truth
 from matchlight.inputs.given_vectors import read_vectors
+from matchlight.measuring.shown import Shown, data_frame, plain_table
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 10  # suspects printed
+IN_LISTS = ("images", "captions", "labels")  # arguments of `audit` that may hold the data itself
 
 __all__ = ["Audit", "Options", "audit"]
 
 
 @dataclass
-class Audit:
+class Audit(Shown):
     """A finished audit; its folder holds pairs.csv, summary.json and report.html."""
 
     folder: Path
@@ -78,6 +88,27 @@ class Audit:
         """The suspects, the worst first: row, image, caption, score, reason, better_image, better_caption, labels."""
         return [_as_dict(one) for one in self.findings.records(self.pairs, self.findings.worst())]
 
+    def parts(self) -> Sequence[str | Table]:
+        """What was found in a sentence, how often for which reason, and the worst pairs."""
+        worst = list(self.findings.records(self.pairs, self.findings.worst()[:SHOWN]))
+        said: list[str | Table] = [in_a_sentence(self.summary)]
+        if reasons := self.summary["reasons"]:
+            said.append(plain_table(["reason", "pairs"], list(reasons.items())))
+        if worst:
+            rows = [(one.row, one.score, one.image, one.caption, one.reason) for one in worst]
+            said.append(plain_table(["row", "score", "image", "caption", "reason"], rows))
+        return [*said, f"more in {self.folder / 'report.html'}"]
+
+    def to_pandas(self, *, suspects: bool = False) -> pd.DataFrame:
+        """A line a pair with the columns of pairs.csv, in file order; or the suspects alone, the worst first."""
+        records = self.findings.records(self.pairs, self.findings.worst() if suspects else None)
+        return data_frame([_record(one) for one in records], "row")
+
+
+def _record(one: Finding) -> dict[str, object]:
+    labels = {} if one.labels is None else vars(one.labels)
+    return {name: value for name, value in vars(one).items() if name != "labels"} | labels
+
 
 def _as_dict(one: Finding) -> dict[str, str | int | float | None]:
     names = ("row", "image", "caption", "score", "reason", "better_image", "better_caption")
@@ -85,29 +116,32 @@ def _as_dict(one: Finding) -> dict[str, str | int | float | None]:
 
 
 def audit(
-    run: Run | None,
-    pairs: Pairs,
+    run: Run | None = None,
+    pairs: Pairs | None = None,
     out: str | Path | None = None,
     *,
     split: str = "train",
     truth: Truth | None = None,
     siblings: bool = True,
     source: str | Path | None = None,
-    **options: Unpack[OptionArguments],
+    **options: Unpack[AuditArguments],
 ) -> Audit:
     """Audit a split; `options` are those of `Options` (quick, folds, models, seed, device, captions, pictures, ...).
+
+    Lists in memory do too: `audit(images=[...], captions=[...])` takes pictures of PIL, arrays or paths, and a caption
+    or a list of captions for each; `captions` names encoders only where `pairs` is given.
 
     `vectors` are of all pictures and captions, made already: a file, a folder or arrays (`inputs/given_vectors.py`).
     `also` are further runs to ask, trained on none of these pairs, such as joint models that were only imported.
     `source` is where `pairs` was read from (default: where it knows it was), for `matchlight data apply` to find again.
     """
     began = time.monotonic()
+    pairs, chosen = _asked(pairs, split, options)
     folder = Path(out if out is not None else tempfile.mkdtemp(prefix="matchlight-audit-"))
     pairs.need_captions("an audit")
     pairs.rows(split)  # a split that is not there is reported before anything slow begins
     if truth is not None:
         check_truth(truth, pairs)
-    chosen = Options(split=split, **options)
     if pairs.text_features is not None:
         if chosen.vectors is not None:
             raise BadInput(f"{pairs.root}: its texts are vectors already, and only its labels can be audited")
@@ -131,6 +165,19 @@ def audit(
     elif labelled is not None:
         summary["estimated_label_noise"] = round(labelled.noise, 4)
     return _write(folder, pairs, findings, summary, chart, truth, began)
+
+
+def _asked(pairs: Pairs | None, split: str, options: AuditArguments) -> tuple[Pairs, Options]:
+    """The data, read or in lists, and what was asked for."""
+    images, captions, labels = options.get("images"), options.get("captions", AUTO), options.get("labels")
+    others = cast(OptionArguments, {name: value for name, value in options.items() if name not in IN_LISTS})
+    if images is None and isinstance(captions, str) and labels is None:
+        if pairs is None:
+            raise BadInput("audit what? give pairs, or images=[...] and captions=[...]")
+        return pairs, Options(split=split, captions=captions, **others)
+    if pairs is not None or images is None or isinstance(captions, str):
+        raise BadInput("images=[...] and captions=[...] are lists and go together, in place of pairs")
+    return Pairs.of(images, captions, labels=labels, split=split), Options(split=split, **others)
 
 
 def _labels_only(

@@ -14,6 +14,7 @@ from matchlight.auditing.item_vectors import caption_names
 from matchlight.core import BadInput, Json
 from matchlight.data.content import Extent, content_mark, digests
 from matchlight.data.fingerprints import CONTENT, differing, fingerprint
+from matchlight.data.formats.memory_pictures import Picture
 from matchlight.inputs.given_vectors import Given, GivenVectors
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
@@ -47,10 +48,17 @@ class OptionArguments(TypedDict, total=False):
     seed: int
     device: str
     overrides: dict[str, Value] | None
-    captions: str
     pictures: str
     vectors: Given | None
     also: Sequence[Run]
+
+
+class AuditArguments(OptionArguments, total=False):
+    """And the data in lists, in place of `pairs`: `captions` then are captions, else which encoders compare them."""
+
+    images: Sequence[Picture] | None
+    captions: str | Sequence[str | Sequence[str]]
+    labels: Sequence[str] | None  # a class for each image
 
 
 def as_seen(pairs: Pairs, vectors: GivenVectors | None, options: Options) -> Pairs:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.table import Table
 
 from matchlight.core import Json
+from matchlight.measuring.shown import Shown, data_frame, plain_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Shown):
     """What was found, best first."""
 
     query: str
@@ -31,6 +39,16 @@ class Results:
     exact: bool = False
     unknown: list[str] = field(default_factory=list)  # words of the question that the model does not know
     reading: float = 0.0  # of the milliseconds: what the model took to read the question
+
+    def parts(self) -> Sequence[str | Table]:
+        """The question, and a table of the hits."""
+        head = f"{self.query or 'a picture'}: {len(self.hits)} hits in {self.milliseconds:.1f} ms"
+        rows = [(one.rank, one.score, one.image, one.caption) for one in self.hits]
+        return [head, plain_table(["rank", "score", "image", "caption"], rows)]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A line a hit, its rank as the index."""
+        return data_frame([asdict(hit) for hit in self.hits], "rank")
 
     def plain(self) -> dict[str, Json]:
         """The JSON object of `matchlight search --json`."""

@@ -8,5 +8,7 @@ In reading order:
     rankings/        ranked lists of other tools: TREC, ranx, MTEB, out and in
     significance.py  which methods of a comparison differ for sure
     device_ranks.py  scores and ranks that stay on the device
+    shown.py         results that print as tables and become data frames
+    evaluation_result.py  what an evaluation gives back
     onepage.py       the frame of reports that are one HTML file
 """

@@ -11,6 +11,7 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.files import DAMAGED_ARRAY, regular
+from matchlight.measuring.evaluation_result import Evaluation
 from matchlight.measuring.metrics import PairedTest, paired
 from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
@@ -82,12 +83,13 @@ def evaluate_file(
     protocol: str = "auto",
     ci: bool = False,
     **options: Unpack[Options],
-) -> Report:
+) -> Evaluation:
     """The referee alone: scores of any tool, as a .npy matrix of (pictures, captions) in file order.
 
     Several files make an ensemble.
     """
-    return report_of(Scored(read_scores(path)), pairs.subset(split), protocol=protocol, ci=ci, **options)
+    report = report_of(Scored(read_scores(path)), pairs.subset(split), protocol=protocol, ci=ci, **options)
+    return Evaluation(report, split, protocol)
 
 
 def read_scores(path: ScoreFiles) -> np.ndarray:

@@ -16,6 +16,7 @@ from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.data.formats.safety import is_inside
 from matchlight.files import is_array_file, write_array
 from matchlight.inputs.prepare import Inputs
+from matchlight.measuring.evaluation_result import Evaluation
 from matchlight.measuring.metrics import best_threshold, circular_variance
 from matchlight.measuring.protocols import ALL, Options
 from matchlight.measuring.referee import Predicted, Scored, mean_scores, report_of
@@ -119,7 +120,7 @@ def evaluate(
     others: Sequence[Run] = (),
     scoring: Scoring | None = None,
     **options: Unpack[EvaluateOptions],
-) -> dict[str, object]:
+) -> Evaluation:
     """The report of a protocol on one split; `scores` keeps the matrix as a .npy file, `ci` adds 95% intervals.
 
     `auto` is `labels` for a method that was trained by labels, else what the data suggests; `all` is every protocol
@@ -131,7 +132,7 @@ def evaluate(
     all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)
     if scores is not None:
         write_array(Path(scores), all_scores.matrix)
-    return dict(report_of(all_scores, pairs.subset(split), protocol=protocol, **options))
+    return Evaluation(report_of(all_scores, pairs.subset(split), protocol=protocol, **options), split, protocol)
 
 
 def check_scores_file(path: Path, pairs: Pairs) -> None:

@@ -14,6 +14,7 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     coco.py            captions_*.json;  token_file.py: Flickr's token files;  text_files.py: a.txt beside a.jpg
     arrow_folder.py    folders of Hugging Face datasets;  clip_retrieval.py: folders of clip-retrieval
     hub_data.py        hf-datasets:NAME, read through `datasets`; `save_to_disk` folders written
+    memory_pictures.py pictures and captions in lists
     hub_features.py    what `datasets` reads in a schema
     url_tables.py      captions and addresses of pictures, read where the pictures are there
     split_folders.py   train/, val/ and test/, each a data set
