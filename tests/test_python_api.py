@@ -15,6 +15,7 @@ from serving import drawn
 
 import matchlight as ml
 from matchlight.pairs import BadPicture
+from matchlight.runs.history import History
 
 CALLABLE = Callable[..., object]
 
@@ -83,6 +84,18 @@ def test_what_a_search_found_prints_as_a_table_and_becomes_a_data_frame() -> Non
     results = ml.Results("a dog", hits, 1.5)
     assert "a dog: 2 hits in 1.5 ms" in str(results) and "a cat" in str(results) and "\x1b" not in str(results)
     assert results.to_pandas().loc[2, "image"] == "b.jpg"
+
+
+def test_the_history_of_a_run_prints_as_a_table_and_becomes_a_data_frame(tmp_path: Path) -> None:
+    lines = [{"epoch": 0, "phase": "fit", "loss": 2.5, "seconds": 1.0, "val": {"rsum": 30.5, "i2t": {"r1": 5.0}}}]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    history = History.read(tmp_path)
+    assert "val.rsum" in str(history) and "30.5" in str(history)
+    assert history.to_pandas().loc[0, "val.i2t.r1"] == 5.0
+    assert History.read(tmp_path / "none").to_pandas().empty
+    (tmp_path / "log.jsonl").write_text("[1]\n")
+    with pytest.raises(ml.BadInput, match="not a run's log"):
+        History.read(tmp_path)
 
 
 # ---- lists in memory -------------------------------------------------------------------------------------------------

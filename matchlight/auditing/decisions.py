@@ -23,6 +23,7 @@ from matchlight.auditing import label_studio_answers
 from matchlight.core import BadInput
 from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.findings import PictureNames, row_number, whole_number
+from matchlight.data.formats.csv_lines import LONGEST_CELL
 from matchlight.files import regular
 from matchlight.pairs import Pairs
 
@@ -107,6 +108,7 @@ def _from_csv(path: Path, text: str, audited: str) -> list[Decision]:
     first = text.partition("\n")[0]  # many spreadsheets write semicolons
     separator = ";" if ";" in first and "," not in first else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    longest = csv.field_size_limit(LONGEST_CELL)  # Label Studio's tables repeat the pictures of the tasks
     try:
         if not {"row", "decision"} <= set(reader.fieldnames or ()):
             raise BadInput(f"{path}: no columns row and decision; the report's export buttons write them")
@@ -115,6 +117,8 @@ def _from_csv(path: Path, text: str, audited: str) -> list[Decision]:
         return [_decision(line, f"{path} line {number}") for number, line in enumerate(reader, 2)]
     except csv.Error as problem:
         raise BadInput(f"{path}: not a readable CSV file ({problem})") from None
+    finally:
+        csv.field_size_limit(longest)
 
 
 def _decision(entry: Mapping[str, object], where: str) -> Decision:

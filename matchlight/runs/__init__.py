@@ -4,6 +4,7 @@ In reading order:
 
     folder.py      a run folder: `train` makes one, `Run.load` opens it again
     starters.py    `starter` and `starter-small`: trained runs that come with the package
+    history.py     how its training went, epoch by epoch
     as_given.py    vectors that were made already, as a run that compares them
     card.py        the model card that every finished run has;  card_figures.py: its figures with intervals
     hub_runs.py    runs on the Hugging Face hub: push one, fetch one

@@ -27,6 +27,7 @@ from matchlight.pairs import Pairs
 from matchlight.parts.encoders import frozen_readers, weights_behind_backbone
 from matchlight.runs.as_given import VECTORS, given_matcher
 from matchlight.runs.card import write_card
+from matchlight.runs.history import History
 from matchlight.runs.hub_runs import found, push
 from matchlight.runs.onnx_runs import ONNX, onnx_matcher, onnx_recipe
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
@@ -108,6 +109,11 @@ class Run:
     def view(self) -> View:
         """How it reads pictures and captions."""
         return dataclasses.replace(View.from_json(self.info["view"]), home=self.folder)
+
+    @property
+    def history(self) -> History:
+        """How its training went, epoch by epoch."""
+        return History.read(self.folder)
 
     @property
     def classes(self) -> list[str] | None:

@@ -11,6 +11,7 @@ import pytest
 from serving import WRONG, audit_of, drawn
 
 from matchlight.auditing.apply import apply
+from matchlight.auditing.decisions import read_decisions
 from matchlight.auditing.label_studio_answers import CHOICES, DROP, KEEP, TO_CAPTION, TO_PICTURE
 from matchlight.auditing.travel import send
 from matchlight.cli import main
@@ -166,6 +167,27 @@ def test_label_studio_takes_the_set_up_the_tasks_and_the_pre_annotations(audited
     assert set(config.get_tag("decision").labels) == set(CHOICES)
     for task in tasks:
         assert config.validate_task({"data": task["data"]}) and config.validate_prediction(task["predictions"][0])  # type: ignore[index]
+
+
+@pytest.mark.full
+def test_what_label_studio_s_own_converter_exports_is_applied(audited: Path, tmp_path: Path) -> None:
+    converter = pytest.importorskip("label_studio_sdk.converter", reason="label-studio-sdk is not installed")
+    tasks = tasks_of(audited, tmp_path / "out")
+    more = {"created_at": "2026-01-01T00:00:00Z", "lead_time": 1.0, "completed_by": {"id": 1, "email": "a@b.c"}}
+    said = [KEEP, DROP, TO_PICTURE, TO_CAPTION]
+    export = [answered(task, choice, **more) for task, choice in zip(tasks, said, strict=False)]
+    (tmp_path / "export.json").write_text(json.dumps(export))
+    tool = converter.Converter((tmp_path / "out" / "config.xml").read_text(), str(tmp_path), download_resources=False)
+    tool.convert_to_json_min(str(tmp_path / "export.json"), str(tmp_path / "min"), is_dir=False)
+    tool.convert_to_csv(str(tmp_path / "export.json"), str(tmp_path / "csv"), is_dir=False, sep=",", header=True)
+    files = [tmp_path / "export.json", *(tmp_path / "min").iterdir(), *(tmp_path / "csv").iterdir()]
+    counts = [apply(audited, tmp_path / f"clean{n}", decisions=file) for n, file in enumerate(files)]
+    assert [(one["kept"], one["rematched"], one["dropped"]) for one in counts] == [(43, 2, 3)] * 3
+
+
+def test_a_table_with_large_pictures_in_its_cells_is_read(tmp_path: Path) -> None:
+    (tmp_path / "export.csv").write_text(f"row,image,decision,annotation_id\n3,{'x' * 200_000},drop,1\n")
+    assert read_decisions(tmp_path / "export.csv", 5)[3].decision == DROP
 
 
 # ---- cleanlab --------------------------------------------------------------------------------------------------------
