@@ -10,7 +10,7 @@ import typer
 
 from matchlight.cli.evaluate import Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
-from matchlight.cli.options import Data, Json, command_of
+from matchlight.cli.options import Data, Json, choice, command_of
 from matchlight.cli.output import as_typed, emit, say_next, table, tell
 
 if TYPE_CHECKING:
@@ -166,8 +166,9 @@ def _finished(run: Run, data: Path, *, json: bool) -> None:
 def embed(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Data,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write, or with --to a folder.")],
     split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
+    to: Annotated[str, choice("--to", ("npz", "faiss", "lancedb", "clip-retrieval"), "For which tool.")] = "npz",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -179,12 +180,13 @@ def embed(
     from matchlight.runs.embeddings import export
     from matchlight.runs.folder import Run
 
-    written = export(Run.load(run, device=device), Pairs.read(data), out, split=split)
+    written = export(Run.load(run, device=device), Pairs.read(data), out, split=split, to=to)
     if json:
         emit(written)
         return
     tell(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
-    say_next(f"numpy.load({str(out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
+    if to == "npz":
+        say_next(f"numpy.load({str(out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
 
 
 def demo(

@@ -14,6 +14,7 @@ The files, in reading order:
     origins          which data sets it was made of, and with which numbers they begin
     searcher         candidates from an engine, decided by the model's own similarity
     query_encoder    words and pictures of a query as the model reads them
+    sentence_module  the same as a SentenceTransformer
     candidate_vectors, distil   the vectors that propose candidates: the model's own, or learned from its scores
     tuning           how many candidates are enough, measured
     engines/         FAISS, Milvus, and the interface of engines of other packages

@@ -1,4 +1,8 @@
-"""Vectors out: what a model makes of pictures and captions, as one .npz for other tools."""
+"""Vectors out: what a model makes of pictures and captions, for other tools.
+
+As one .npz (`image` and `text`, (items, vectors, dim) each, in file order), or, where an item is one vector, as the
+files that FAISS, LanceDB and clip-retrieval read (vector_files.py).
+"""
 
 from __future__ import annotations
 
@@ -12,33 +16,41 @@ from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Parts
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
+from matchlight.runs.vector_files import check_target, write_vectors
 from matchlight.scoring.encode import encode
 
 
 def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
     """Vectors, masks and extras of one side; an ensemble's members are numbered."""
+    if isinstance(embedding, Parts) and all(part.vectors.shape[1] == 1 for part in embedding.members):
+        return {prefix: _numpy(joined(embedding))}
     if isinstance(embedding, Parts):
         return {
             key: value
             for k, part in enumerate(embedding.members)
             for key, value in _arrays(f"{prefix}_{k}", part).items()
         }
-    out = {f"{prefix}_vectors": embedding.vectors}
+    out = {prefix: embedding.vectors}
     if embedding.mask is not None:
         out[f"{prefix}_mask"] = embedding.mask
     out |= {f"{prefix}_{name}": value for name, value in embedding.extra.items() if name != "id"}
     return {name: _numpy(value) for name, value in out.items()}
 
 
+def joined(embedding: Embeddings) -> torch.Tensor:
+    """(N, K, D); members of an ensemble side by side, so that a dot product is the mean of theirs."""
+    members = [one.vectors for one in embedding.members]
+    return members[0] if len(members) == 1 else torch.cat(members, -1) / len(members) ** 0.5
+
+
 def _numpy(value: torch.Tensor) -> np.ndarray:
     return value.detach().float().cpu().numpy() if value.is_floating_point() else value.cpu().numpy()
 
 
-def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> dict[str, Any]:
+def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all", to: str = "npz") -> dict[str, Any]:
     """Write the vectors of a split; `picture` says which picture each caption belongs to. Captions may be none."""
     out = Path(out)
-    if out.suffix != ".npz":
-        raise BadInput(f"{out}: vectors are written as .npz")
+    check_target(out, to)
     inputs = run.inputs(pairs)
     pictures, rows = pairs.pictures_of(split), inputs.table.rows(split)  # without pictures that cannot be read
     pictures = pictures[~np.isin(pictures, inputs.table.broken)]
@@ -53,5 +65,8 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all") -> di
     arrays = {name: value for side, one in made.items() for name, value in _arrays(side, one).items()}
     arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
     arrays["names"] = np.array([pairs.names[i] for i in pictures])
-    files.write_npz(out, arrays, compressed=False)
+    if to == "npz":
+        files.write_npz(out, arrays, compressed=False)
+    else:
+        write_vectors(to, out, arrays, [pairs.captions[row] for row in rows])
     return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}

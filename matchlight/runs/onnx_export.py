@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from matchlight import files
 from matchlight.console import VERSION
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Items, Matcher
+from matchlight.core import IMAGE, TEXT, BadInput, Items, Matcher
 from matchlight.data.tokenising import MOST_WORDS
 from matchlight.inputs.backbones import Backbone, backbone
 from matchlight.inputs.backbones.base import first_line
@@ -57,6 +57,7 @@ from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.pairs import Pairs
 from matchlight.parts.layers import FAR, GeneralizedPooling
 from matchlight.parts.similarities import Dot
+from matchlight.runs.embeddings import joined
 from matchlight.runs.folder import Run
 
 COMPARED = 32  # real pictures and captions that are compared with torch
@@ -115,13 +116,7 @@ class Both(nn.Module):
         return self._embed(IMAGE, pictures, None), self._embed(TEXT, tokens, mask)
 
     def _embed(self, side: str, x: Tensor, mask: Tensor | None) -> Tensor:
-        return _joined(self.matcher.embed(side, Items(x, mask, torch.zeros(1, dtype=torch.int64))))
-
-
-def _joined(embedding: Embeddings) -> Tensor:
-    """(N, K, D); members of an ensemble side by side, so that a dot product is the mean of theirs."""
-    members = [one.vectors for one in embedding.members]
-    return members[0] if len(members) == 1 else torch.cat(members, -1) / len(members) ** 0.5
+        return joined(self.matcher.embed(side, Items(x, mask, torch.zeros(1, dtype=torch.int64))))
 
 
 def _traceable(matcher: Matcher, most: dict[str, int]) -> Matcher:
@@ -267,8 +262,8 @@ class Export:
         seen = Items(pictures.to(self.run.device), None, number[len(pictures)])
         read = Items(tokens, mask, number[len(tokens)], {"length": mask.sum(1)}).to(self.run.device)
         return {
-            SEEN: _joined(matcher.embed(IMAGE, seen)).cpu().numpy(),
-            READ: _joined(matcher.embed(TEXT, read)).cpu().numpy(),
+            SEEN: joined(matcher.embed(IMAGE, seen)).cpu().numpy(),
+            READ: joined(matcher.embed(TEXT, read)).cpu().numpy(),
         }
 
 

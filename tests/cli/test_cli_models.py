@@ -40,7 +40,7 @@ def test_train_then_evaluate_then_embed(data: Path, tmp_path: Path, capsys: pyte
     assert json.loads(said(capsys)[0]) == report
     assert main(["embed", run, "--data", str(data), "-o", str(tmp_path / "more" / "v.npz"), "--json"]) == 0
     vectors = np.load(tmp_path / "more" / "v.npz")
-    assert vectors["image_vectors"].shape == (24, 1, 8) and vectors["picture"].tolist()[:4] == [0, 0, 1, 1]
+    assert vectors["image"].shape == (24, 1, 8) and vectors["picture"].tolist()[:4] == [0, 0, 1, 1]
 
 
 def test_scores_are_written_over_nothing_but_scores(

@@ -75,7 +75,7 @@ def test_the_commands_index_search_and_embed_pictures_alone(collection, photos, 
     assert len(json.loads(capsys.readouterr().out)["results"]) == 10
     assert main(["embed", run, "--data", str(photos), "-o", str(tmp_path / "vectors.npz"), "--json"]) == 0
     with np.load(tmp_path / "vectors.npz") as arrays:
-        assert len(arrays["image_vectors"]) == len(arrays["names"]) == 24 and "text_vectors" not in arrays
+        assert len(arrays["image"]) == len(arrays["names"]) == 24 and "text" not in arrays
         assert "cut.png" not in arrays["names"]
 
 

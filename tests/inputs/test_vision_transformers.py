@@ -223,7 +223,7 @@ def test_it_trains_comes_back_and_reads_a_question_as_it_read_its_data(dino: Pat
     asked = QueryEncoder(run)
     question = asked.embed(IMAGE, asked.image_items([photo(7)])).vectors[0]
     export(run, pairs, tmp_path / "vectors.npz")
-    held = torch.from_numpy(np.load(tmp_path / "vectors.npz")["image_vectors"][7])
+    held = torch.from_numpy(np.load(tmp_path / "vectors.npz")["image"][7])
     torch.testing.assert_close(question, held, atol=2e-3, rtol=0)
     weights = {name for name in run.matcher.state_dict() if ".backbone." in name}
     assert bool(weights) == tuned

@@ -56,7 +56,7 @@ def test_an_imported_model_is_a_run_like_any_other(model: str, tmp_path: Path) -
     assert evaluate(run, pairs, "test")["pictures"] == 6
     export(run, pairs, tmp_path / "vectors.npz")
     with np.load(tmp_path / "vectors.npz") as file:
-        np.testing.assert_allclose(np.linalg.norm(file["image_vectors"][:, 0], axis=1), 1, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(file["image"][:, 0], axis=1), 1, atol=1e-5)
     index = Index.build(run, pairs, tmp_path / "index")
     shutil.rmtree(tmp_path / "run")  # and an index is by itself, too
     found = Index.load(tmp_path / "index").search("a dog near cat", top=3)
