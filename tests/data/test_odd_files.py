@@ -147,6 +147,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "parts": lambda folder: changed(folder / SHARD, parts=[{"arrays": {}, "follows": []}]),
     "names": lambda folder: cut(folder / "items" / "names.npy"),
     "ids that are dates": lambda folder: retyped(folder / "engine" / "image" / "ids.npy", "M8[s]"),
+    "effort": lambda folder: changed(folder / "engine" / "image" / "engine.json", effort={}),
+    "kind": lambda folder: changed(folder / "engine" / "image" / "engine.json", kind="cells of another kind"),
     "too few ids": lambda folder: shortened(folder / "engine" / "image" / "ids.npy"),
     "ids": lambda folder: cut(folder / "engine" / "image" / "ids.npy"),
     "map": lambda folder: (folder / "map.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': (1, 2\n"),

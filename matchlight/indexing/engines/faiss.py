@@ -21,6 +21,7 @@ from matchlight import files
 from matchlight.core import BadInput, Json
 from matchlight.indexing.engines import NONE, Engine, Place
 
+KINDS = ("flat", "graph", "cells")
 FLAT, GRAPH = 20_000, 50_000  # rows up to which the kinds are used
 LINKS, CARE = 32, 80  # of the graph: links a row, and how many rows are looked at to find them
 POINTS, ROUNDS = 48, 8  # of the cells: rows a cell to learn from, rounds of k-means
@@ -210,7 +211,10 @@ class Faiss(Engine):
             raise BadInput(f"{folder / 'rows.faiss'}: FAISS cannot read it; build the index again") from None
         if index.ntotal != each * len(ids):
             raise ValueError(f"{index.ntotal} rows for {len(ids)} items of {each}")
-        engine = Faiss(index, ids, each, kind=about["kind"], effort=about["effort"])
+        kind, effort = about["kind"], about["effort"]
+        if type(effort) is not int or effort < 0 or kind not in KINDS:
+            raise ValueError(f"engine.json says kind {str(kind)[:20]!r}, effort {str(effort)[:20]}")
+        engine = Faiss(index, ids, each, kind=kind, effort=effort)
         engine.dead = dead.astype(bool)
         return engine
 
