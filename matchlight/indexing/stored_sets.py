@@ -156,6 +156,8 @@ class Sets:
             [_Part(folder, number, part, entry["items"]) for number, part in enumerate(entry["parts"])]
             for folder, entry in zip(folders, about, strict=True)
         ]
+        if not all(shard and len(shard) == len(self.shards[0]) for shard in self.shards):
+            raise BadInput(f"{folders[0].parent}: its shards are not of as many models; build the index again")
 
     def __len__(self) -> int:
         return int(self.starts[-1])

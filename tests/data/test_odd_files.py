@@ -144,6 +144,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "sides": lambda folder: changed(folder / "index.json", sides={}),
     "padding": lambda folder: changed(folder / "index.json", padding="x"),
     "items": lambda folder: changed(folder / SHARD, items=1),
+    "no parts": lambda folder: changed(folder / SHARD, parts=[]),
     "parts": lambda folder: changed(folder / SHARD, parts=[{"arrays": {}, "follows": []}]),
     "names": lambda folder: cut(folder / "items" / "names.npy"),
     "ids that are dates": lambda folder: retyped(folder / "engine" / "image" / "ids.npy", "M8[s]"),
