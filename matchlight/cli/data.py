@@ -15,6 +15,7 @@ from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_nex
 
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
+    from matchlight.pairs import Pairs
 
 FORMATS = ("jsonl", "csv", "parquet", "webdataset", "datasets", "scan", "npz")
 Source = Annotated[
@@ -176,6 +177,10 @@ class FeatureOptions:
     backbone: Annotated[
         str, typer.Option(metavar="auto|lite0|lite1|lite2|dinov2-small|timm:NAME|hf:NAME", help="The picture network.")
     ] = "lite0"
+    detector: Annotated[
+        str | None, typer.Option(metavar="hf:NAME", help="Regions by a detector (DETR, OWLv2) instead of a grid.")
+    ] = None
+    regions: Annotated[int, typer.Option(min=1, help="With --detector: regions a picture, the best ones.")] = 36
     kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid"
     tokens: Annotated[str, choice("--tokens", ("both", "cells", "class"), "What is read of a vision transformer.")] = (
         "both"
@@ -210,6 +215,9 @@ def features(asked: FeatureOptions) -> None:
     pairs = formats.read(asked.path)
     if pairs.features is not None:
         raise BadInput(f"{asked.path}: holds features already; `matchlight data convert` writes them in other formats")
+    if asked.detector is not None:
+        _regions(pairs, asked)
+        return
     choice_of_tokens = TokenChoice.written(known_tokens(asked.tokens), asked.cells)
     with new_folder(asked.out) as folder:  # refuses a folder in use before the network runs
         backbone = settled(asked.backbone, "picture", asked="--backbone")
@@ -220,6 +228,18 @@ def features(asked: FeatureOptions) -> None:
             replace(pairs, features=store, pictures=None), folder, to="npz"
         )  # any number of captions, rows in order
     _done({"out": asked.out, "backbone": backbone, "kind": asked.kind, "shape": store.shape}, asked.as_json)
+
+
+def _regions(pairs: Pairs, asked: FeatureOptions) -> None:
+    """Features, boxes and classes of the regions that a detector finds."""
+    from matchlight.data import formats
+    from matchlight.files import new_folder
+    from matchlight.inputs.features.detectors import detect
+
+    with new_folder(asked.out) as folder:
+        found = detect(pairs, str(asked.detector), device=asked.device, regions=asked.regions)
+        formats.write(found.put_into(pairs), folder, to="npz")
+    _done({"out": asked.out, "detector": asked.detector, "shape": found.features.shape}, asked.as_json)
 
 
 @data.command()

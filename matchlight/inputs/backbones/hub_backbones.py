@@ -26,7 +26,7 @@ class HubBackbone(TokenBackbone):
     takes = "NAME"
 
     def __init__(self, name: str):
-        network, says = _network(name), _processor(name)
+        network, says = _network(name), processor_of(name)
         preprocessor = stated(says)
         super().__init__(to_255(preprocessor.mean), to_255(preprocessor.std))
         self.stated = preprocessor
@@ -82,7 +82,7 @@ def _network(name: str) -> PreTrainedModel:
         raise _missing(name, error) from None
 
 
-def _processor(name: str) -> Mapping[str, object]:
+def processor_of(name: str) -> Mapping[str, object]:
     """The model's preprocessor_config.json."""
     try:
         from transformers.image_processing_base import ImageProcessingMixin

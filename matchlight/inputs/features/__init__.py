@@ -8,7 +8,7 @@ Every picture is resized whole, sides unequal if need be, to one size: nothing a
 has the same number of cells. A network of transformers (hf:NAME) gets what its own preprocessor makes. Pictures are
 decoded by threads ahead of the network. One that cannot be read gets a row of zeros, is counted, and is listed in
 `store.broken`. decode.py makes pixels of pictures, runtimes.py says what computes the network, fill.py writes a store,
-store.py reads one.
+store.py reads one; detectors.py finds regions.
 """
 
 from __future__ import annotations
@@ -72,11 +72,13 @@ def extract(
         return given if isinstance(given, FeatureStore) else GivenFeatures(given)
     if kind not in KINDS:
         raise BadInput(f"{kind!r} is no kind of feature; known: {', '.join(KINDS)}")
-    source, where = _pictures(pairs), pick_device(device)
+    source, where = pictures_of(pairs), pick_device(device)
     wanted = None if isinstance(size, str | Preprocessing | None) else as_size(size)
     network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted, choice)
     made = size if isinstance(size, Preprocessing) else network.preprocessing(wanted or network.usual_size(where))
-    meta = _meta(pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint())
+    meta = described(
+        pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint()
+    )
     if isinstance(network, TokenBackbone):
         meta |= {"tokens": network.tokens, "cells": network.cell_grid}
     if (runtime := asked_for(network)) in OTHER_NUMBERS:
@@ -89,19 +91,19 @@ def extract(
         runs = computed_by(network.for_inference().to(where), source, made, left=len(source) - start)
         return _seen(runs, source, start, made, many, kind)
 
-    return _reported(kept(FeatureStore, meta, produce, _path(out)), pairs)
+    return reported(kept(FeatureStore, meta, produce, _path(out)), pairs)
 
 
 def pixels(pairs: Pairs, size: int | Size | Preprocessing = (224, 224), *, out: str | Path | None = None) -> PixelStore:
     """All pictures of `pairs` decoded once to one size, uint8, from the cache where they are there already."""
-    source, made = _pictures(pairs), size if isinstance(size, Preprocessing) else Preprocessing(as_size(size))
-    meta = _meta(pairs, source, made, what="pixels")
+    source, made = pictures_of(pairs), size if isinstance(size, Preprocessing) else Preprocessing(as_size(size))
+    meta = described(pairs, source, made, what="pixels")
     meta |= {"shape": (len(source), 3, *made.size), "dtype": "uint8"}
 
     def produce(start: int) -> Iterator[Rows]:
         return decoded(source, start, made, 32)
 
-    return _reported(kept(PixelStore, meta, produce, _path(out)), pairs)
+    return reported(kept(PixelStore, meta, produce, _path(out)), pairs)
 
 
 def encode(
@@ -120,13 +122,14 @@ def _path(out: str | Path | None) -> Path | None:
     return None if out is None else Path(out)
 
 
-def _pictures(pairs: Pairs) -> PictureSource:
+def pictures_of(pairs: Pairs) -> PictureSource:
+    """The pictures of a data set that has some."""
     if pairs.pictures is None or not len(pairs.pictures):
         raise BadInput(f"{pairs.root}: has no pictures to look at and no features; pictures in images/ would do")
     return pairs.pictures
 
 
-def _meta(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any) -> dict[str, Any]:
+def described(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any) -> dict[str, Any]:
     """All that a store's content depends on."""
     digest = hashlib.sha256()
     for stamp in stamps(source):
@@ -165,7 +168,8 @@ def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
     return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 
-def _reported(store: S, pairs: Pairs) -> S:
+def reported(store: S, pairs: Pairs) -> S:
+    """The same store, after telling which pictures could not be read."""
     broken = store.broken
     if broken:
         names = ", ".join(str(pairs.names[place]) for place in broken[:3])
