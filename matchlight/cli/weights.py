@@ -8,7 +8,6 @@ import typer
 
 from matchlight.cli.options import Json, choice
 from matchlight.cli.output import emit, help_alone, megabytes, say_next, table, tell
-from matchlight.core import BadInput
 
 if TYPE_CHECKING:
     from matchlight.inputs.weights.known_weights import Weights
@@ -102,6 +101,7 @@ def remove(name: Name, as_json: Json = False) -> None:
 
     Example: matchlight weights remove mpnet
     """
+    from matchlight.core import BadInput
     from matchlight.inputs.weights.known_weights import find
     from matchlight.inputs.weights.weight_store import remove as delete
     from matchlight.runs.starters import STARTERS
