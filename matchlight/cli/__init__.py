@@ -61,7 +61,7 @@ BEGIN = f"""matchlight {VERSION}: search pictures by words, and find which capti
 three commands to begin with:
   matchlight photos my_photos                         search a folder of pictures at once, in the browser
   matchlight data info my_photos                      what is in a folder of pictures, and what is wrong with it
-  matchlight train vse_infty --data my_photos -o run  teach a model; `matchlight index` makes it a search
+  matchlight train --data my_photos -o run            teach a model; `matchlight index` makes it a search
 
 all commands: matchlight --help"""
 

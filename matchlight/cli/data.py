@@ -80,7 +80,7 @@ def info(path: Source, as_json: Json = False) -> None:
 
     describe(str(path), facts)
     if facts["captions"]:
-        say_next(f"matchlight train vse_infty --data {as_typed(path)} -o run")
+        say_next(f"matchlight train --data {as_typed(path)} -o run")
     else:
         why = "no captions: these pictures can be searched, and nothing can be learned from them"
         say_next(f"matchlight photos {as_typed(path)}", why=why)

@@ -12,6 +12,7 @@ from matchlight.cli.options import Address, DataOrNone, Json, Vectors, choice, c
 from matchlight.cli.output import as_typed, emit, megabytes, say_next, table, tell
 
 if TYPE_CHECKING:
+    from matchlight.indexing import Hit
     from matchlight.indexing.index import Description
 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
@@ -106,13 +107,18 @@ class SearchOptions:
     """The options of `matchlight search`."""
 
     index: Annotated[Path, typer.Argument(help="An index folder.")]
-    words: Annotated[str | None, typer.Argument(help="What to look for.")] = None
-    image: Annotated[Path | None, typer.Option("--image", help="Look for what fits a picture instead.")] = None
+    words: Annotated[
+        str | None, typer.Argument(help='What to look for; +more -less "a caption says this"; -- before a leading -.')
+    ] = None
+    image: Annotated[Path | None, typer.Option("--image", help="A picture; with words: like it, but ...")] = None
+    like: Annotated[int | None, typer.Option("--like", help="The same with a picture of the index, by its id.")] = None
     top: Annotated[int, typer.Option("--top", min=1, max=10_000, help="How many results.")] = 10
     exact: Annotated[bool, typer.Option("--exact", help="Score everything instead of candidates.")] = False
     where: Annotated[
-        list[str] | None, typer.Option("--where", help="split=test, label=dog, name=PREFIX; may be repeated.")
+        list[str] | None,
+        typer.Option("--where", help="split, label, name, folder, camera, from, to, caption=VALUE; may be repeated."),
     ] = None
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Show near-duplicates as one.")] = True
     address: Address = None
     find: Annotated[str | None, choice("--find", ("image", "text"), "Pictures or captions.")] = None
     device: Device = "auto"
@@ -121,31 +127,48 @@ class SearchOptions:
 
 @command_of(SearchOptions)
 def search(asked: SearchOptions) -> None:
-    """Search an index by words (finds pictures) or by a picture (finds captions).
+    """Search an index by words (finds pictures), by a picture (finds captions), or by both (pictures like it, but ...).
 
-    Example: matchlight search scenes.index "a dog under a tree" --top 5
+    Example: matchlight search scenes.index "a dog +red -car" --where from=2024-05 --top 5
     """
     from matchlight.console import say
     from matchlight.core import BadInput
     from matchlight.indexing import Index
 
-    if (asked.words is None) == (asked.image is None):
-        raise BadInput('search takes "words" or --image FILE, one of the two')
+    if asked.words is None and asked.image is None and asked.like is None:
+        raise BadInput('search takes "words", --image FILE, --like ID, or words and a picture together')
     narrowed = _where(asked.where or [])
     with Index.load(asked.index, device=asked.device, address=asked.address) as index:
         question = None if asked.image is None else str(asked.image)
         results = index.search(
-            asked.words, image=question, top=asked.top, exact=asked.exact, where=narrowed, find=asked.find
+            asked.words,
+            image=question,
+            like=asked.like,
+            top=asked.top,
+            exact=asked.exact,
+            where=narrowed,
+            find=asked.find,
+            fold=asked.fold,
         )
     if results.unknown:
         say(f"words the model does not know: {', '.join(results.unknown)}")
     if asked.json:
         emit(results.plain())
         return
-    lines = [[str(hit.rank), f"{hit.score:.3f}", hit.image, hit.caption, str(hit.row)] for hit in results.hits]
+    if results.nothing_fits:
+        say("nothing here looks like that; nearest:")
     how = f"{results.scored:,} of {results.total:,} scored, {results.milliseconds:.0f} ms"
-    table(f"{results.query}: {how}", ["rank", "score", "image", "caption", "row"], lines)
+    names = ["rank", "score", *(["chance"] if results.chances_from else []), "image", "caption", "row"]
+    table(f"{results.query}: {how}", names, [_line(hit) for hit in results.hits])
     say_next(f"matchlight serve {as_typed(asked.index)}", why="shows the pictures")
+
+
+def _line(hit: Hit) -> list[str]:
+    from matchlight.indexing.results import in_words
+
+    image = f"{hit.image} (and {len(hit.alike)} alike)" if hit.alike else hit.image
+    chance = [] if hit.chance is None else [f"{hit.chance:.0%} {in_words(hit.chance)}"]
+    return [str(hit.rank), f"{hit.score:.3f}", *chance, image, hit.caption, str(hit.row)]
 
 
 def _where(given: list[str]) -> dict[str, list[str]]:

@@ -88,9 +88,11 @@ def _described(method: Method) -> dict[str, object]:
 class TrainOptions:
     """The options of `matchlight train`."""
 
-    method: Annotated[str, typer.Argument(help="A name from `matchlight methods`.")]
     data: Data
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder to make.")]
+    method: Annotated[
+        str | None, typer.Argument(help="A name from `matchlight methods`; none: the best for data and machine.")
+    ] = None
     overrides: Annotated[list[str] | None, typer.Argument(help=OVERRIDES)] = None
     start: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights.")] = None
     seed: Seed = 0
@@ -108,20 +110,23 @@ class TrainOptions:
 
 @command_of(TrainOptions)
 def train(asked: TrainOptions) -> None:
-    """Train a method on a data set.
+    """Train a method on a data set; without a name, the most robust one for the data and the machine.
 
-    Example: matchlight train vse_infty --data scenes -o runs/first epochs=10
+    Example: matchlight train --data scenes -o runs/first
     """
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
     from matchlight.runs.folder import train as run_training
     from matchlight.training.registry import asked_for, parse
 
-    given = _arguments(parse(asked.overrides or []))
-    asked_for(asked.method)  # a mistyped name is reported before anything slow is read
+    unnamed = asked.method is not None and "=" in asked.method  # the first override, where no method is named
+    method = None if unnamed else asked.method
+    given = _arguments(parse([*([asked.method] if unnamed and asked.method else []), *(asked.overrides or [])]))
+    if method is not None:
+        asked_for(method)  # a mistyped name is reported before anything slow is read
     source = Run.load(asked.start, device="cpu") if asked.start else None
     run = run_training(
-        asked.method,
+        method,
         Pairs.read(asked.data),
         asked.out,
         seed=asked.seed,

@@ -10,6 +10,7 @@ In reading order:
     content.py          what pictures and features hold, as digests; files that did not change are not read again
     fingerprints.py     is this the same data? which pairs has a run learnt from?
     near_duplicates.py  pictures that look the same
+    camera_notes.py     when a picture was taken, and with which camera
     cache.py            the folder that keeps what is costly to compute from pictures
     findings.py         the files of an audit: pairs.csv and summary.json, read and written
     cells.py            CSV cells that a spreadsheet cannot take for a formula

@@ -107,6 +107,12 @@ def _merge(group: np.ndarray, one: int, other: int) -> None:
         group[group == high] = low
 
 
+def same_picture(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two thumbnails (SIDE, SIDE, 3) show one picture: close throughout, and a quarter of the hash agrees."""
+    close = np.abs(one.astype(np.int16) - other.astype(np.int16)).mean() <= CLOSE
+    return bool(close and any(a == b for a, b in zip(_quarters(one), _quarters(other), strict=True)))
+
+
 def _quarters(small: np.ndarray) -> list[int]:
     """The 64-bit difference hash as four 16-bit numbers: hashes up to three bits apart share at least one."""
     grey = small.mean(2).reshape(8, 2, SIDE).mean(1)

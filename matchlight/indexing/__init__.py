@@ -7,6 +7,8 @@ The files, in reading order:
 
     index            `Index`, what users call: build, load, search, add, remove, explain, describe
     results          what a search gives back
+    asking           a search step by step;  questions: words with signs and quotes;  item_filters: what may be found
+    chances          how likely a hit is right, and when nothing fits;  folding: near-duplicates among the hits
     build, shards    from a run and a data set to a version on the disk, a few thousand items at a time
     opening          a version on the disk as an object that can be searched;  index_json: what it says of itself
     updating         adding and removing: each change is a new version
@@ -18,7 +20,7 @@ The files, in reading order:
     candidate_vectors, distil   the vectors that propose candidates: the model's own, or learned from its scores
     tuning           how many candidates are enough, measured
     engines/         FAISS, Milvus, and the interface of engines of other packages
-    catalogue        names, captions, labels, splits of the items, and the filter by them
+    catalogue        names, captions, labels, splits, dates of the items
     explain, picture_map   which region answers which word;  the collection as points on a map
     versions, verified     versions side by side, switched in one step; checksums, computed again only after a change
     stored_sets, records, thumbnails   files of vectors, of small records, of small pictures

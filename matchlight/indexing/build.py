@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
@@ -20,9 +20,10 @@ import numpy as np
 from matchlight import devices, files
 from matchlight.console import VERSION, say
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.data.camera_notes import read_notes
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import start_processes
-from matchlight.indexing import distil, origins, picture_map, versions
+from matchlight.indexing import chances, distil, origins, picture_map, versions
 from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.engines import Place, engine_class
@@ -37,6 +38,8 @@ from matchlight.inputs.joint_models import OWN
 from matchlight.pairs import Pairs
 from matchlight.parts.similarities import Dot
 from matchlight.runs.folder import Run
+from matchlight.runs.seen import SEEN, trained_on
+from matchlight.runs.validation_chance import FILE as CHANCES_OF_RUN
 from matchlight.training import checkpoints
 from matchlight.training.mining import digest
 
@@ -109,7 +112,7 @@ def build(run: Run | None, pairs: Pairs, out: str | Path | None, options: Option
         zero = {IMAGE: 0, TEXT: 0}
         shards = write_sides(folder / SETS, reader.matcher, source, zero, small=options.thumbnails)
         if first:
-            catalogue = catalogue_of(folder / SETS, source, shards, first=(0, 0))
+            catalogue = catalogue_of(folder / SETS, source, shards, run.folder, first=(0, 0))
             _copy_model(run, folder / MODEL)
             origins.write(folder, [{"fingerprint": fingerprint(pairs), "id": 0, "row": 0}])
             complete(folder, root, run, catalogue, shards, options, padding=padding_of(run, source))
@@ -170,12 +173,16 @@ def padding_of(run: Run, source: Source) -> int | None:
     return usual_padding(source.table.captions.lengths[source.rows], run.matcher.encode_batch)
 
 
-def catalogue_of(folder: Path, source: Source, shards: dict[str, list[str]], *, first: tuple[int, int]) -> Catalogue:
-    """The table of a source whose shards are written."""
-    sizes = np.zeros((len(source.pictures), 2), dtype=np.int64)
+def catalogue_of(
+    folder: Path, source: Source, shards: dict[str, list[str]], run: Path, *, first: tuple[int, int]
+) -> Catalogue:
+    """The table of a source whose shards are written; `run` is the folder of the model, which knows its own pairs."""
+    pairs, sizes = source.table.pairs, np.zeros((len(source.pictures), 2), dtype=np.int64)
     if shards[THUMBS]:
         sizes = np.concatenate([np.load(sizes_of(folder / name), allow_pickle=False) for name in shards[THUMBS]])
-    return Catalogue.of(source.table.pairs, source.pictures, source.rows, sizes, first=first)
+    made = Catalogue.of(pairs, source.pictures, source.rows, sizes, first=first)
+    seen = trained_on(run, pairs, source.rows) if (run / "recipe.json").is_file() else np.zeros(len(source.rows), bool)
+    return replace(made.with_notes(read_notes(pairs.pictures, source.pictures)), seen=seen)
 
 
 def _copy_model(run: Run, folder: Path) -> None:
@@ -188,7 +195,7 @@ def _copy_model(run: Run, folder: Path) -> None:
         shutil.copyfile(run.folder / run.view.onnx, folder / run.view.onnx)
     if (run.folder / OWN).is_dir():
         shutil.copytree(run.folder / OWN, folder / OWN, dirs_exist_ok=True)
-    for name in ("labels.json", "metrics.json"):  # what its outputs mean, and how well it was measured
+    for name in ("labels.json", "metrics.json", CHANCES_OF_RUN, SEEN):  # what its outputs mean, how it was measured
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)
 
@@ -228,6 +235,8 @@ def complete(
         if len(means) >= picture_map.PLACED:
             say("placing pictures on the map, which takes some ten seconds")
         files.write_array(folder / "map.npy", picture_map.points(means, seed=options.seed))
+    likely = chances.measured_chances(searcher, catalogue, folder / MODEL, QueryEncoder(run, padding))
+    likely.save(folder / chances.FILE, numbers)
     catalogue.save(folder / ITEMS)
     info = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
     info["sides"] = {
@@ -241,6 +250,7 @@ def complete(
             own.engine.close()
     _discard(replaced, root, options.address)
     _report(measured)
+    chances.report(likely)
     return final
 
 

@@ -1,4 +1,4 @@
-"""What is known of the items beside their vectors: names, captions, who belongs to whom, splits, labels, sizes.
+"""What is known of the items beside their vectors: names, captions, who belongs to whom, splits, labels, sizes, dates.
 
 Pictures and captions have numbers that never change: a picture's `id` and a caption's `row`, which at
 the first build are their places in the data set, and count on when more data is added. Both ascend with the place in
@@ -7,19 +7,19 @@ the index, so that a number is looked up by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.data.camera_notes import UNKNOWN, CameraNotes
 from matchlight.indexing.records import Records, write_records
 from matchlight.pairs import Pairs
 from matchlight.training import checkpoints
 
-Where = Mapping[str, str | int | Collection[str] | Collection[int] | np.ndarray]  # a name's values: any of them
-FILTERS = ("split", "label", "name", "id")
+NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass
@@ -37,8 +37,17 @@ class Catalogue:
     label_names: list[str]
     names: Sequence[bytes]
     captions: Sequence[bytes]
+    taken: np.ndarray = field(default_factory=lambda: NOTHING)  # (N,) seconds on the camera's clock; UNKNOWN
+    camera: np.ndarray = field(default_factory=lambda: NOTHING)  # (N,) place in `camera_names`
+    camera_names: list[str] = field(default_factory=lambda: [""])
+    seen: np.ndarray = field(default_factory=lambda: NOTHING)  # (C,) bool: the model learnt from this pair
 
     def __post_init__(self) -> None:
+        if len(self.taken) != len(self.ids):  # an index of old
+            self.taken = np.full(len(self.ids), UNKNOWN, dtype=np.int64)
+            self.camera = np.zeros(len(self.ids), dtype=np.int64)
+        if len(self.seen) != len(self.rows):
+            self.seen = np.zeros(len(self.rows), dtype=bool)
         order = np.argsort(self.picture, kind="stable")
         self._captions = order
         self._first = np.searchsorted(self.picture[order], np.arange(len(self.ids) + 1))
@@ -91,53 +100,48 @@ class Catalogue:
         """A picture's labels by name."""
         return [self.label_names[k] for k in np.flatnonzero(self.label[place])]
 
+    def camera_of(self, place: int) -> str:
+        """The camera that took a picture; "" where nobody knows."""
+        return self.camera_names[int(self.camera[place])]
+
     def alive_sides(self) -> dict[str, np.ndarray | None]:
         """For each side, which of its items were not removed; None: all are there."""
         if self.alive.all():
             return {IMAGE: None, TEXT: None}
         return {IMAGE: self.alive, TEXT: self.alive[self.picture]}
 
-    def passing(self, where: Where | None) -> np.ndarray | None:
-        """(N,) which pictures pass a filter and are still there; None: no filter was given."""
-        if not where:
-            return None
-        keep = self.alive.copy()
-        for key, value in where.items():
-            keep &= self._passing(key, [value] if isinstance(value, str | int) else list(value))
-        return keep
-
-    def _passing(self, key: str, wanted: Sequence[str | int]) -> np.ndarray:
-        if key == "split":
-            return np.isin(self.split, [_known(str(name), self.split_names, "split") for name in wanted])
-        if key == "label":
-            columns = [_known(str(name), self.label_names, "label") for name in wanted]
-            return np.asarray(self.label[:, columns].any(1))
-        if key == "name":
-            starts = tuple(str(name).encode() for name in wanted)
-            return np.fromiter((name.startswith(starts) for name in self.names), bool, len(self.ids))
-        if key == "id":
-            return np.isin(self.ids, np.asarray(wanted, dtype=np.int64))
-        raise BadInput(f"no filter {key!r}; known: {', '.join(FILTERS)}")
+    def with_notes(self, notes: Sequence[CameraNotes]) -> Catalogue:
+        """The same with what cameras wrote of each picture."""
+        names, camera = np.unique([note.camera for note in notes], return_inverse=True)
+        taken = np.array([note.taken for note in notes], dtype=np.int64)
+        return replace(self, taken=taken, camera=camera.ravel().astype(np.int64), camera_names=names.tolist())
 
     # ---- changing ----------------------------------------------------------------------------------------------------
 
     def with_more(self, more: Catalogue) -> Catalogue:
         """Both, `more` behind."""
-        splits, labels = (
+        splits, labels, cameras = (
             [*own, *(name for name in new if name not in own)]
-            for own, new in ((self.split_names, more.split_names), (self.label_names, more.label_names))
+            for own, new in (
+                (self.split_names, more.split_names),
+                (self.label_names, more.label_names),
+                (self.camera_names, more.camera_names),
+            )
         )
         moved = np.array([splits.index(name) for name in more.split_names], dtype=np.int64)
+        renamed = np.array([cameras.index(name) for name in more.camera_names], dtype=np.int64)
         arrays = {
             name: np.concatenate([getattr(self, name), getattr(more, name)])
-            for name in ("ids", "rows", "size", "alive")
+            for name in ("ids", "rows", "size", "alive", "taken", "seen")
         }
         return Catalogue(
             picture=np.concatenate([self.picture, more.picture + len(self.ids)]),
             split=np.concatenate([self.split, moved[more.split]]),
             label=np.concatenate([part.labels_as(labels) for part in (self, more)]),
+            camera=np.concatenate([self.camera, renamed[more.camera]]),
             split_names=splits,
             label_names=labels,
+            camera_names=cameras,
             names=[*self.names, *more.names],
             captions=[*self.captions, *more.captions],
             **arrays,
@@ -160,10 +164,12 @@ class Catalogue:
         pictures = np.flatnonzero(self.alive)
         texts = np.flatnonzero(self.alive[self.picture])
         place = np.cumsum(self.alive) - 1
-        arrays = {name: getattr(self, name)[pictures] for name in ("ids", "split", "label", "size", "alive")}
+        of_pictures = ("ids", "split", "label", "size", "alive", "taken", "camera")
+        arrays = {name: getattr(self, name)[pictures] for name in of_pictures}
         made = replace(
             self,
             rows=self.rows[texts],
+            seen=self.seen[texts],
             picture=place[self.picture[texts]],
             names=[self.names[i] for i in pictures.tolist()],
             captions=[self.captions[i] for i in texts.tolist()],
@@ -185,10 +191,3 @@ class Catalogue:
         """Read it; names and captions stay on the disk."""
         plain = checkpoints.load_tree(folder / "items.safetensors")
         return Catalogue(names=Records(folder / "names"), captions=Records(folder / "captions"), **plain)
-
-
-def _known(name: str, names: list[str], what: str) -> int:
-    if name in names:
-        return names.index(name)
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    raise BadInput(f"no {what} {name!r} in this index; it has {shown or 'none'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypedDict, Unpack
@@ -10,19 +11,21 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT, BadInput, Json
+from matchlight.data.camera_notes import as_text
 from matchlight.devices import rank
-from matchlight.indexing import explain, updating, versions
+from matchlight.indexing import asking, explain, updating, versions
+from matchlight.indexing.asking import Asked, Found, SearchSettings, as_hits
 from matchlight.indexing.build import Options, Settings, build
-from matchlight.indexing.catalogue import Where
 from matchlight.indexing.explain import Explanation
 from matchlight.indexing.index_json import SideInfo
+from matchlight.indexing.item_filters import Where, passing
 from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.query_encoder import Picture
+from matchlight.indexing.questions import Question
 from matchlight.indexing.results import Hit, Results
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 
-SIDES = (IMAGE, TEXT)
 CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, shown by `describe`
 
 
@@ -42,6 +45,8 @@ class ItemInfo(TypedDict):
     labels: list[str]
     split: str
     size: list[int]  # width, height
+    taken: str | None  # when, on the camera's clock
+    camera: str | None
 
 
 class Description(TypedDict):
@@ -61,6 +66,7 @@ class Description(TypedDict):
     bytes: int
     version: str
     built: str
+    chances: dict[str, Json]  # where they come from, and how good they were measured to be
     splits: list[str]
     labels: list[str]
     thumbnails: bool
@@ -120,73 +126,44 @@ class Index(OpenIndex):
         words: str | None = None,
         *,
         image: Picture | None = None,
-        top: int = 10,
-        exact: bool = False,
-        where: Where | None = None,
-        candidates: int | None = None,
-        find: str | None = None,
+        like: int | None = None,
+        **settings: Unpack[SearchSettings],
     ) -> Results:
-        """The best `top` items for words (pictures, unless `find` says text) or a picture (captions, if there are any).
+        """The best items for words (pictures, unless `find` says text), a picture (captions, if there are any) or both.
 
-        `exact` scores everything; `where` narrows to a split, labels, names that begin so, or ids; `candidates` is how
-        many items the true similarity looks at.
+        `like` is the id of a picture of the index, in place of `image`. Words may have signs and quotes
+        (`questions.py`). The settings are those of `Asked`: top, exact, where, candidates, find, fold.
         """
         began = time.perf_counter()
-        if (words is None) == (image is None):
-            raise BadInput("search for words or for a picture, one of the two")
-        given = TEXT if words is not None else IMAGE
-        wanted = find or (TEXT if given == IMAGE and TEXT in self.searcher.sides else IMAGE)
-        _check(top, wanted, candidates)
-        if wanted not in self.searcher.sides:
-            raise BadInput(f"{self.root}: holds pictures without captions; find=image (--find image) finds pictures")
-        unknown: list[str] = []
-        if words is not None:
-            query, unknown = self.encoder.words(words)
-        else:
-            assert image is not None
-            query = self.encoder.picture(image)
+        asked = Asked(words, image, like, **settings)
+        asked.check()
+        wanted = asking.wanted_side(self, asked)
+        question = None if words is None else Question.of(words)
+        parts, unknown = asking.read_parts(self, asked, question)
         read = time.perf_counter()
-        passing = self._passing(where, wanted)
-        places, scores, scored = self.searcher.top(
-            query, given, wanted, top=top, candidates=candidates, passing=passing, exact=exact
-        )
-        hits = self._hits(places, scores, wanted, words)
-        total = self._count(wanted) if passing is None else int(passing.sum())
+        found = asking.find(self, asked, parts, wanted, asking.may_be_found(self, asked, question, wanted))
+        found, alike = asking.fold(self, asked, found, wanted)
+        hits = as_hits(self, found.places, found.scores, wanted, None if question is None else question.words)
+        hits = [replace(hit, alike=copies) for hit, copies in zip(hits, alike, strict=True)]
         name = words if words is not None else image if isinstance(image, str) else "picture"
         spent, reading = (round(1000 * (until - began), 3) for until in (time.perf_counter(), read))
-        return Results(str(name), hits, spent, scored, total, scored == total, unknown, reading)
+        exact = found.scored == found.total
+        results = Results(str(name), hits, spent, found.scored, found.total, exact, unknown, reading)
+        return self._with_chances(results, found, wanted)
 
-    def _passing(self, where: Where | None, wanted: str) -> np.ndarray | None:
-        keep = self.catalogue.passing(where)
-        return keep if keep is None or wanted == IMAGE else keep[self.catalogue.picture]
+    def _with_chances(self, results: Results, found: Found, wanted: str) -> Results:
+        """How likely each hit is right, where that is known."""
+        if found.hits is None:
+            return results
+        curve = self.chances.curves[wanted]
+        likely = curve.of(found.hits).round(4).tolist()
+        hits = [replace(hit, chance=one) for hit, one in zip(results.hits, likely, strict=True)]
+        nothing = curve.nothing_fits(found.hits)
+        return replace(results, hits=hits, nothing_fits=nothing, chances_from=self.chances.source)
 
     def _count(self, side: str) -> int:
         alive = self.catalogue.alive
         return int(alive.sum() if side == IMAGE else alive[self.catalogue.picture].sum())
-
-    def _hits(self, places: np.ndarray, scores: np.ndarray, wanted: str, query: str | None) -> list[Hit]:
-        known = self.catalogue
-        if wanted == IMAGE:
-            pictures, captions = places, self._best_captions(places, query)
-        else:
-            pictures, captions = known.picture[places], places
-        out = []
-        for rank_, (picture, caption, score) in enumerate(zip(pictures, captions, scores, strict=True), 1):
-            text, row = (known.caption(caption), int(known.rows[caption])) if caption >= 0 else ("", -1)
-            out.append(Hit(rank_, float(score), int(known.ids[picture]), known.name(picture), text, row))
-        return out
-
-    def _best_captions(self, pictures: np.ndarray, query: str | None) -> np.ndarray:
-        """A caption of each picture: the one that shares most words with the question, else the first; -1 for none."""
-        words = set(query.lower().split()) if query else set()
-        return np.array([self._best_caption(int(picture), words) for picture in pictures], dtype=np.int64)
-
-    def _best_caption(self, picture: int, words: set[str]) -> int:
-        own: list[int] = self.catalogue.captions_of(picture).tolist()
-        if len(own) < 2 or not words:
-            return own[0] if own else -1
-        theirs = [set(self.catalogue.caption(k).lower().split()) for k in own]
-        return own[int(np.argmax([len(words & one) / max(1, len(words | one)) for one in theirs]))]
 
     def neighbours(self, id: int, top: int = 10) -> list[Hit]:
         """Pictures that resemble one of the index, itself left out."""
@@ -194,7 +171,7 @@ class Index(OpenIndex):
         query = self.searcher.sides[IMAGE].sets.take(np.array([place]))
         places, scores, _ = self.searcher.top(query, IMAGE, IMAGE, top=top + 1)
         others = np.flatnonzero(places != place)[:top]
-        return self._hits(places[others], scores[others], IMAGE, None)
+        return as_hits(self, places[others], scores[others], IMAGE)
 
     def captions(self, id: int, top: int = 10) -> list[Hit]:
         """Captions of the whole index that fit one of its pictures best, its own among them; none where it has none."""
@@ -202,7 +179,7 @@ class Index(OpenIndex):
             return []
         query = self.searcher.sides[IMAGE].sets.take(np.array([self.catalogue.place(id)]))
         places, scores, _ = self.searcher.top(query, IMAGE, TEXT, top=top)
-        return self._hits(places, scores, TEXT, None)
+        return as_hits(self, places, scores, TEXT)
 
     # ---- looking -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +190,7 @@ class Index(OpenIndex):
 
     def matching(self, where: Where | None) -> np.ndarray:
         """(n,) the ids of the pictures that pass a filter, in the order of `map`."""
-        keep = self.catalogue.passing(where)
+        keep = passing(self.catalogue, where)
         return np.asarray(self.catalogue.ids[self.catalogue.alive if keep is None else keep])
 
     def item(self, id: int) -> ItemInfo:
@@ -228,6 +205,8 @@ class Index(OpenIndex):
             "labels": known.labels_of(place),
             "split": known.split_names[known.split[place]],
             "size": known.size[place].tolist(),
+            "taken": as_text(int(known.taken[place])),
+            "camera": known.camera_of(place) or None,
         }
 
     def thumbnail(self, id: int) -> bytes:
@@ -239,7 +218,7 @@ class Index(OpenIndex):
 
     def explain(self, id: int, words: str) -> Explanation:
         """Which region answered which word, how well the two fit, and which caption is nearest to each slot."""
-        return explain.explain(self, self.catalogue.place(id), words)
+        return explain.explain(self, self.catalogue.place(id), Question.of(words).words or words)
 
     def describe(self) -> Description:
         """What the index is, how large, and what was measured when it was built."""
@@ -262,6 +241,7 @@ class Index(OpenIndex):
             "bytes": sum(entry["bytes"] for entry in self.manifest["files"].values()),
             "version": self.version,
             "built": self.info["built"],
+            "chances": self.chances.described(),
             "splits": self.catalogue.split_names,
             "labels": self.catalogue.label_names,
             "thumbnails": self.info["thumbnails"],
@@ -285,12 +265,3 @@ class Index(OpenIndex):
     def _reopen(self) -> None:
         self.close()
         self.open_version(*versions.current(self.root, verify=False))
-
-
-def _check(top: int, find: str, candidates: int | None) -> None:
-    if not 1 <= top <= 10_000:
-        raise BadInput(f"top={top}: from 1 to 10,000")
-    if find not in SIDES:
-        raise BadInput(f"find={find!r}: image or text")
-    if candidates is not None and candidates < 1:
-        raise BadInput(f"candidates={candidates}: at least 1")

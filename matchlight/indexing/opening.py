@@ -14,8 +14,11 @@ from matchlight.indexing import origins, versions
 from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, at_users_address, place_of
 from matchlight.indexing.candidate_vectors import Plain, Proposer
 from matchlight.indexing.catalogue import Catalogue
+from matchlight.indexing.chances import FILE as CHANCE
+from matchlight.indexing.chances import Chances
 from matchlight.indexing.distil import Distilled
 from matchlight.indexing.engines import Engine, engine_class
+from matchlight.indexing.folding import Folding
 from matchlight.indexing.index_json import IndexInfo
 from matchlight.indexing.query_encoder import QueryEncoder
 from matchlight.indexing.records import JoinedRecords, Records
@@ -59,7 +62,9 @@ class OpenIndex:
             if self.info["coarse"] == "distilled":
                 proposer = Distilled.load(folder / MAPS)
             self.searcher = Searcher(self.run.matcher, proposer, self._sides(engines=engines), self.run.device)
+            self.chances = Chances.load(folder / CHANCE, self.searcher)
             self.thumbs = self._thumbnails()
+            self.folding = None if self.thumbs is None else Folding(self.thumbs)
             self.map: np.ndarray | None = None
             if self.info["map"]:
                 self.map = np.load(folder / "map.npy", allow_pickle=False)[self.catalogue.alive]

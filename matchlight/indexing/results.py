@@ -14,6 +14,8 @@ from matchlight.measuring.shown import Shown, data_frame, plain_table
 if TYPE_CHECKING:
     import pandas as pd
 
+WORDS = ((0.75, "very likely"), (0.5, "likely"), (0.2, "possible"), (0.0, "unlikely"))
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -25,6 +27,13 @@ class Hit:
     image: str  # its name
     caption: str
     row: int  # of the caption; -1 for a picture without one
+    chance: float | None = None  # that it is right, 0 to 1; None: nothing is known to measure it by
+    alike: tuple[int, ...] = ()  # ids of near-duplicates that are folded into this one
+
+
+def in_words(chance: float) -> str:
+    """A chance as a person says it."""
+    return next(word for least, word in WORDS if chance >= least)
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,8 @@ class Results(Shown):
     exact: bool = False
     unknown: list[str] = field(default_factory=list)  # words of the question that the model does not know
     reading: float = 0.0  # of the milliseconds: what the model took to read the question
+    nothing_fits: bool = False  # even the best hit is too unlikely
+    chances_from: str | None = None  # what chances were measured with; None: there are none
 
     def parts(self) -> Sequence[str | Table]:
         """The question, and a table of the hits."""
@@ -54,11 +65,13 @@ class Results(Shown):
         """The JSON object of `matchlight search --json`."""
         return {
             "query": self.query,
-            "results": [asdict(hit) for hit in self.hits],
+            "nothing_fits": self.nothing_fits,
+            "results": [asdict(hit) | ({"caption": None} if hit.row < 0 else {}) for hit in self.hits],
             "milliseconds": self.milliseconds,
             "scored": self.scored,
             "total": self.total,
             "exact": self.exact,
             "unknown": list(self.unknown),
             "reading": self.reading,
+            "chances_from": self.chances_from,
         }

@@ -48,6 +48,15 @@ class Side:
         return np.asarray(spot[self.numbers[spot] == numbers])
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How far a search looks: results wanted, candidates scored for them (None: as measured), or all there is."""
+
+    top: int
+    candidates: int | None = None
+    exact: bool = False
+
+
 class Searcher:
     """Both sides, the model and what proposes."""
 
@@ -70,21 +79,27 @@ class Searcher:
 
         Last comes how many items were scored. `passing` (N,) says which may be found.
         """
-        side = self.sides[wanted]
-        count = max(top, candidates or side.candidates + MORE * max(0, top - TOP))
-        keep = _both(passing, side.alive)
-        places = None if keep is None else np.flatnonzero(keep)
-        left = len(side.numbers) if places is None else len(places)
-        if not exact and side.engine is not None and left > count:
-            among = None if passing is None else places
-            places = self.propose(self.proposer.rows(query, given), wanted, count, among)
-            places = places if keep is None else places[keep[places]]
-        if left == 0 or (places is not None and not len(places)):
-            return np.zeros(0, np.int64), np.zeros(0, np.float32), 0
-        with products_in("fp32", self.device):
-            scores = self.scored(query, given, wanted, places)
+        reach = Reach(top, candidates, exact)
+        places = self.looked_at([(query, given)], wanted, reach, passing)
+        scores = self.scored(query, given, wanted, places)
         best = np.argsort(-scores, kind="stable")[:top]
-        return best if places is None else places[best], scores[best], len(scores)
+        return places[best], scores[best], len(scores)
+
+    @torch.inference_mode()
+    def looked_at(
+        self, queries: list[tuple[Embeddings, str]], wanted: str, reach: Reach, passing: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Ascending places of the items to score: all that may be found, or the candidates of any of the queries."""
+        side = self.sides[wanted]
+        count = max(reach.top, reach.candidates or side.candidates + MORE * max(0, reach.top - TOP))
+        keep = _both(passing, side.alive)
+        places = np.arange(len(side.numbers)) if keep is None else np.flatnonzero(keep)
+        if reach.exact or side.engine is None or len(places) <= count:
+            return places
+        among = None if passing is None else places
+        named = [self.propose(self.proposer.rows(query, given), wanted, count, among) for query, given in queries]
+        places = named[0] if len(named) == 1 else np.unique(np.concatenate(named))
+        return places if keep is None else places[keep[places]]
 
     def propose(self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None) -> np.ndarray:
         """Ascending places of `count` candidates (or fewer) for one query's vectors (1, q, d)."""
@@ -108,12 +123,12 @@ class Searcher:
         """(n,) true scores of a query with the items at these places (None: all of them)."""
         sets = self.sides[wanted].sets
         places = np.arange(len(sets)) if places is None else places
+        if not len(places):
+            return np.zeros(0, np.float32)
         query = query.to(self.device)
-        parts = [
-            self._block(query, given, wanted, sets.take(part))
-            for part in np.split(places, range(BLOCK, len(places), BLOCK))
-        ]
-        return np.concatenate(parts)
+        blocks = np.split(places, range(BLOCK, len(places), BLOCK))
+        with torch.inference_mode(), products_in("fp32", self.device):
+            return np.concatenate([self._block(query, given, wanted, sets.take(part)) for part in blocks])
 
     def _block(self, query: Embeddings, given: str, wanted: str, block: Embeddings) -> np.ndarray:
         block = block.to(self.device)

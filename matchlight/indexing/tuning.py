@@ -75,14 +75,12 @@ def questions_for(items: int, available: int) -> int:
 
 
 @torch.inference_mode()
-def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
-    """Score everything for a sample of questions."""
-    sets, own = searcher.sides[other(given)].sets, searcher.sides[given].sets
-    there, among = (searcher.sides[side].remaining() for side in (other(given), given))
-    count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
-    some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
-    queries = own.take(some).to(searcher.device)
-    scores = np.empty((count, len(there)), dtype=np.float32)
+def score_all_for(
+    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
+) -> np.ndarray:
+    """(Q, n) true scores of questions of the side `given` with items of the other side."""
+    sets, queries = searcher.sides[other(given)].sets, queries.to(searcher.device)
+    scores = np.empty((len(queries), len(there)), dtype=np.float32)
     starts = range(0, len(there), BLOCK)
     with products_in("fp32", searcher.device):
         for start in starts if quiet else track(starts, "measuring"):
@@ -90,8 +88,18 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
             sides = (queries, part) if given == "image" else (part, queries)
             block = score_all(searcher.matcher, *sides, device=searcher.device)
             scores[:, start : start + BLOCK] = block if given == "image" else block.T
+    return scores
+
+
+def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
+    """Score everything for a sample of questions."""
+    there, among = (searcher.sides[side].remaining() for side in (other(given), given))
+    count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
+    some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
+    queries = searcher.sides[given].sets.take(some)
+    scores = score_all_for(searcher, given, queries, there, quiet=quiet)
     top = min(TOP, len(there))
-    return Truth(given, some, queries.to("cpu"), there[np.argpartition(-scores, top - 1, axis=1)[:, :top]])
+    return Truth(given, some, queries, there[np.argpartition(-scores, top - 1, axis=1)[:, :top]])
 
 
 def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.data.fingerprints import data_marks, fingerprint
-from matchlight.indexing import origins, picture_map, versions
+from matchlight.indexing import chances, origins, picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
@@ -42,7 +42,8 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
         new = write_sides(folder / SETS, index.run.matcher, source, first, small=info["thumbnails"])
         if info["thumbnails"] and not new[THUMBS]:
             new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
-        more = catalogue_of(folder / SETS, source, new, first=(info["next"]["id"], info["next"]["row"]))
+        numbers = (info["next"]["id"], info["next"]["row"])
+        more = catalogue_of(folder / SETS, source, new, index.folder / MODEL, first=numbers)
         shards = {kind: [*info["shards"][kind], *new[kind]] for kind in info["shards"]}
         begin: origins.Begin = {"fingerprint": fingerprint(pairs), "id": info["next"]["id"], "row": info["next"]["row"]}
         origins.write(folder, [*origins.begins_of(index.origins), begin])
@@ -70,7 +71,8 @@ def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict
         map=info["map"],
         seed=info["seed"],
     )
-    (folder / MAPS).unlink(missing_ok=True)  # a link to the old version's
+    for name in (MAPS, chances.FILE):  # links to the old version's
+        (folder / name).unlink(missing_ok=True)
     index.close()  # a database folder is opened by one at a time
     complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=last)
 
@@ -172,8 +174,9 @@ def _link(index: OpenIndex, folder: Path, *parts: str) -> None:
     """What the new version shares with the old one."""
     for part in (MODEL, *parts):
         versions.link_tree(index.folder / part, folder / part)
-    if (index.folder / MAPS).exists():
-        versions.link_file(index.folder / MAPS, folder / MAPS)
+    for name in (MAPS, chances.FILE):
+        if (index.folder / name).exists():
+            versions.link_file(index.folder / name, folder / name)
 
 
 def _own_engine(index: OpenIndex, side: str) -> Engine:

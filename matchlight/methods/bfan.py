@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from matchlight.core import Embedding, Sizes
-from matchlight.methods.scan import COCO, SMALL, AttentionArguments, read_encoders
+from matchlight.methods.scan import COCO, ROBUST, SMALL, AttentionArguments, read_encoders
 from matchlight.parts.attention import CrossAttention, Meeting, attention, cosines
 from matchlight.parts.layers import masked_mean
 from matchlight.scoring import kernels
@@ -100,6 +100,7 @@ METHODS = [
         paper="Focus Your Attention: A Bidirectional Focal Attention Network for Image-Text Matching (ACM MM 2019)",
         needs=("pairs", "regions"),
         small={**SMALL, "batch": 64, "epochs": 8},
+        robust=ROBUST,
         presets={"f30k": {}, "coco": {**COCO, "decay_every": 15}},
         reader=read,
     ),

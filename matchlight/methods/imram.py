@@ -23,6 +23,7 @@ from matchlight.core import BadInput, Embedding, Sizes
 from matchlight.methods.scan import (
     COCO,
     FLICKR,
+    ROBUST,
     SMALL,
     WORDS,
     AttentionArguments,
@@ -173,6 +174,7 @@ METHODS = [
         paper="Iterative Matching with Recurrent Attention Memory for Cross-Modal Image-Text Retrieval (CVPR 2020)",
         needs=("pairs", "regions"),
         small={**SMALL, "dim": 128, "batch": 32, "epochs": 8, "steps": 2},
+        robust=ROBUST,
         presets={"f30k": FLICKR, "coco": {**COCO, "temperature": 11.0}},
         reader=read,
     ),

@@ -149,7 +149,7 @@ class PVSE(TunedPictures, Ranking, Training):
         objective = partial(
             Polysemy, margin=self.margin, diversity=self.diversity, mmd=self.mmd, siblings=self.siblings
         )
-        return Recipe(
+        recipe = Recipe(
             matcher=matcher,
             objective=partial(objective, hardest=self.hardest),
             strategy=WarmUp(objective(hardest=False), epochs=self.warm) if self.warm else Plain(),
@@ -163,6 +163,7 @@ class PVSE(TunedPictures, Ranking, Training):
             siblings=self.siblings,
             augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
         )
+        return self.ranked(recipe)
 
 
 # ---- the authors' checkpoints ----------------------------------------------------------------------------------------
@@ -228,6 +229,7 @@ METHODS = [
         needs=("pairs", "regions"),
         # with a few thousand pairs the hardest negatives alone never leave the start
         small={"dim": 256, "hidden": 128, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3, "warm": 3},
+        robust={"loss": "rclog", "warm": 0},
         presets={"coco": {}},
         reader=read_pvse,
     )

@@ -121,7 +121,7 @@ class AttentionArguments(TunedPictures, Ranking, Staircase, Training):
             seen: nn.Module = self.behind_backbone(image)
             return Matcher({IMAGE: seen, TEXT: text}, similarity())
 
-        return Recipe(
+        recipe = Recipe(
             matcher=matcher,
             objective=partial(hinge, hardest=self.hardest),
             strategy=WarmUp(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
@@ -134,6 +134,7 @@ class AttentionArguments(TunedPictures, Ranking, Staircase, Training):
             siblings=self.siblings,
             augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
         )
+        return self.ranked(recipe)
 
 
 Norm = Literal["clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "softmax", "no_norm"]
@@ -221,6 +222,7 @@ def read(file: Checkpoint) -> Foreign:
 
 
 SMALL: dict[str, Value] = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 12, "rate": 1e-3, "warm": 1}
+ROBUST: dict[str, Value] = {"loss": "rclog", "warm": 0}  # it needs no gentle start
 COCO: dict[str, Value] = {"epochs": 20, "rate": 5e-4, "decay_every": 10}
 FLICKR: dict[str, Value] = {"epochs": 30, "rate": 2e-4, "decay_every": 15}
 
@@ -231,6 +233,7 @@ METHODS = [
         paper="Stacked Cross Attention for Image-Text Matching (ECCV 2018)",
         needs=("pairs", "regions"),
         small=SMALL,
+        robust=ROBUST,
         presets={"f30k": FLICKR, "coco": COCO},
         reader=read,
     ),

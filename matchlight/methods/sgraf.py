@@ -74,7 +74,7 @@ class SimilarityArguments(Pictures, Ranking, Staircase, Training):
     def trained(self, matcher: Callable[[], Matcher], schedule: Schedule) -> Recipe:
         """How all three are trained: a hinge, Adam, a staircase."""
         loss = partial(Hinge, margin=self.margin, siblings=self.siblings)
-        return Recipe(
+        recipe = Recipe(
             matcher=matcher,
             objective=partial(loss, hardest=self.hardest),
             strategy=WarmUp(loss(hardest=False), epochs=self.warm) if self.warm else Plain(),
@@ -86,6 +86,7 @@ class SimilarityArguments(Pictures, Ranking, Staircase, Training):
             select=self.select,
             siblings=self.siblings,
         )
+        return self.ranked(recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +227,7 @@ def read_ncr(file: Checkpoint) -> list[Foreign]:
 
 SMALL: dict[str, Value] = {"dim": 128, "sim_dim": 32, "word_dim": 128, "dropout": 0.1, "hardest": False}
 SMALL |= {"batch": 64, "epochs": 8, "rate": 1e-3, "decay_every": 20}  # hard negatives need far more steps than these
+ROBUST: dict[str, Value] = {"loss": "rclog", "warm": 0}
 PAPER = "Similarity Reasoning and Filtration for Image-Text Matching (AAAI 2021)"
 COCO: dict[str, Value] = {"epochs": 20, "decay_every": 10}
 
@@ -236,6 +238,7 @@ METHODS = [
         paper=f"SGR: {PAPER}",
         needs=("pairs", "regions"),
         small=SMALL,
+        robust=ROBUST,
         presets={"f30k": {"epochs": 40, "decay_every": 30}, "coco": COCO},
         reader=partial(read_one, wanted="sgr"),
     ),
@@ -245,6 +248,7 @@ METHODS = [
         paper=f"SAF: {PAPER}",
         needs=("pairs", "regions"),
         small=SMALL,
+        robust=ROBUST,
         presets={"f30k": {"epochs": 30, "decay_every": 20}, "coco": COCO},
         reader=partial(read_one, wanted="saf"),
     ),
@@ -254,6 +258,7 @@ METHODS = [
         paper=PAPER,
         needs=("pairs", "regions"),
         small={**SMALL, "saf_epochs": 0},
+        robust=ROBUST,
         presets={
             "f30k": {"epochs": 40, "decay_every": 30, "saf_epochs": 30, "saf_decay_every": 20},
             "coco": {**COCO, "saf_epochs": 20, "saf_decay_every": 10},

@@ -96,7 +96,7 @@ class VSEPlusPlus(TunedPictures, Ranking, Staircase, Training):
             picture = self.behind_backbone(image)
             return Matcher({IMAGE: picture, TEXT: text}, Dot() if self.measure == "cosine" else Order())
 
-        return Recipe(
+        recipe = Recipe(
             matcher=matcher,
             objective=partial(Hinge, margin=self.margin, hardest=self.hardest, siblings=self.siblings),
             strategy=Plain(),
@@ -109,6 +109,7 @@ class VSEPlusPlus(TunedPictures, Ranking, Staircase, Training):
             siblings=self.siblings,
             augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
         )
+        return self.ranked(recipe)
 
 
 # ---- VSE-infinity ----------------------------------------------------------------------------------------------------
@@ -344,6 +345,7 @@ REGIONS = {
 }
 
 SMALL: dict[str, Value] = {"dim": 256, "word_dim": 128, "batch": 128, "epochs": 16, "rate": 1e-3}
+ROBUST: dict[str, Value] = {"loss": "rclog"}
 DUAL: dict[str, Value] = {
     "pooling": "top",
     "loss": "rclog",
@@ -365,6 +367,7 @@ METHODS = [
         paper="VSE++: Improving Visual-Semantic Embeddings with Hard Negatives (BMVC 2018)",
         needs=("pairs",),
         small={**SMALL, "rate": 2e-3},
+        robust=ROBUST,
         reader=read_plus_plus,
     ),
     Method(
@@ -373,6 +376,7 @@ METHODS = [
         paper="Learning the Best Pooling Strategy for Visual Semantic Embedding (CVPR 2021)",
         needs=("pairs", "regions"),
         small={**SMALL, "hidden": 256, "drop_words": 0.1},
+        robust=ROBUST,
         presets={"dual": DUAL},
         reader=read_infinity,
     ),

@@ -167,7 +167,7 @@ class VSRN(TunedPictures, Ranking, Staircase, Training):
             ranking = hinge(hardest=self.hardest)
             return Described(ranking, write(), weight=self.caption_weight) if self.caption_weight else ranking
 
-        return Recipe(
+        recipe = Recipe(
             matcher=matcher,
             objective=objective,
             strategy=Gently(hinge(hardest=False), epochs=self.warm) if self.warm else Plain(),
@@ -180,6 +180,7 @@ class VSRN(TunedPictures, Ranking, Staircase, Training):
             siblings=self.siblings,
             augment=partial(changed, p=0.0, mode="zero", vocabulary=0, pixels=True) if self.finetune else None,
         )
+        return self.ranked(recipe)
 
 
 def _check(sizes: Sizes, variant: str, max_len: int) -> None:
@@ -254,6 +255,7 @@ METHODS = [
         paper="Visual Semantic Reasoning for Image-Text Matching (ICCV 2019)",
         needs=("pairs", "regions"),
         small=SMALL,
+        robust={"loss": "rclog", "warm": 0},
         presets={"coco": {}, "f30k": {"variant": "f30k", "decay_every": 10}},
         reader=read_vsrn,
     )

@@ -10,6 +10,7 @@ In reading order:
     hub_runs.py    runs on the Hugging Face hub: push one, fetch one
     onnx_runs.py   an exported run as a run, its towers computed by ONNX Runtime
     seen.py        which pairs a run has learnt from; whether two runs hold the same weights
+    validation_chance.py  how likely a hit is right, measured on the validation pictures
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
     vector_files.py  the same as files of FAISS, LanceDB and clip-retrieval

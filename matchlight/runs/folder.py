@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from matchlight import devices, files
 from matchlight.console import VERSION, say
-from matchlight.core import BadInput, Ensemble, Matcher, Sizes
+from matchlight.core import TEXT, BadInput, Embeddings, Ensemble, Matcher, Sizes
 from matchlight.data.fingerprints import CONTENT, data_marks, differing
 from matchlight.devices import pick_device
 from matchlight.inputs.given_vectors import Given, read_vectors
@@ -32,9 +33,12 @@ from matchlight.runs.hub_runs import found, push
 from matchlight.runs.onnx_runs import ONNX, onnx_matcher, onnx_recipe
 from matchlight.runs.seen import SEEN, seen_by, weights_mark
 from matchlight.runs.starters import STARTERS, run_folder
+from matchlight.runs.validation_chance import keep_chances
+from matchlight.scoring.encode import encode
 from matchlight.training import checkpoints
 from matchlight.training.arguments import Value
 from matchlight.training.callbacks import EpochPrinter, ProgressBar
+from matchlight.training.first_choice import first_choice
 from matchlight.training.loggers import loggers
 from matchlight.training.network import begin_with, objective_weights
 from matchlight.training.registry import (
@@ -142,6 +146,17 @@ class Run:
         if reads_words and not words.exists():  # with other words the model would read nonsense
             raise BadInput(f"{words}: no such file; this run cannot read captions without its own words")
         return Run(folder, info, matcher, Vocabulary.load(words) if reads_words else None)
+
+    def read_words(self, pairs: Pairs) -> Callable[[list[str]], Embeddings]:
+        """Reads questions in words as captions of these data are read."""
+
+        def read(texts: list[str]) -> Embeddings:
+            bare = Pairs(
+                pairs.names, texts, np.zeros(len(texts), np.int64), pairs.splits, pairs.pictures, pairs.features
+            )
+            return encode(self.matcher, self.inputs(bare).table, TEXT, np.arange(len(texts)))
+
+        return read
 
     @staticmethod
     def of_vectors(given: Given, pairs: Pairs, *, device: str = "auto") -> tuple[Run, Pairs]:
@@ -304,14 +319,16 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             begin_with(network.objective, learnt[k % len(learnt)])
 
 
-def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value | Run | list[str]) -> Run:
-    """Train a method by name, or that of a Python file, into a run folder.
+def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given: Value | Run | list[str]) -> Run:
+    """Train a method by name, or that of a Python file, into a run folder; None: the best for data and machine.
 
     Keywords that are fields of `TrainOptions` (`seed=1`, `device="cpu"`, `resume=True`) say how; all others are the
     method's own arguments (`epochs=20`, `preset="small"`).
     """
     options, settings = _split(given)
     tools = loggers(options.tools)
+    if name is None:
+        name, settings = _first_choice(pairs, settings, options)
     chosen, settings = choose(name, settings)
     settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
     chosen = Chosen.of(chosen.method, settings)
@@ -353,7 +370,20 @@ def train(name: str, pairs: Pairs, out: str | Path | None = None, **given: Value
         without_weights(folder / OWN)
     if devices.rank() == 0:
         write_card(folder)
-    return Run.load(folder, device=where.type)
+    run = Run.load(folder, device=where.type)
+    if devices.rank() == 0 and recipe.protocol != "labels":
+        keep_chances(folder, run.matcher, inputs.table, run.read_words(pairs), seed=options.seed)
+    return run
+
+
+def _first_choice(pairs: Pairs, settings: dict[str, Value], options: TrainOptions) -> tuple[str, dict[str, Value]]:
+    """The method where none was named: that of the run it starts from, else the best for data and machine, and why."""
+    if options.start is not None:
+        return options.start.method, settings
+    found = first_choice(pairs, pick_device(options.device).type)
+    named = " ".join(f"{name}={value}" for name, value in found.settings.items())
+    say(f"no method named: {' '.join([found.method, named]).strip()} ({found.why})")
+    return found.method, {**found.settings, **settings}
 
 
 def load(name: str | Path, *, device: str = "auto") -> Run:

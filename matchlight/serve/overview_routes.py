@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from matchlight.console import VERSION
 from matchlight.core import BadInput, Json
 from matchlight.files import read_json
+from matchlight.indexing.item_filters import folders
 from matchlight.runs.card_figures import figures
 from matchlight.serve import schemas
 from matchlight.serve.live_index import LoadedIndex
@@ -111,12 +112,19 @@ def filters(site: Site, loaded: LoadedIndex) -> dict[str, dict[str, int]]:
         splits: Counter[str] = Counter()
         labels: Counter[str] = Counter()
         suspects: Counter[str] = Counter()
+        cameras: Counter[str] = Counter()
+        years: Counter[str] = Counter()
         for id in loaded.index.ids.tolist():
             item = loaded.index.item(id)
             splits[item["split"]] += 1
             labels.update(item["labels"])
+            cameras[item["camera"] or ""] += 1
+            years[(item["taken"] or "")[:4]] += 1
             suspects["yes" if site.has_suspect_pair(loaded, id) else "no"] += 1
         counted = {"split": dict(splits.most_common()), "label": dict(labels.most_common(200))}
+        known = {"camera": dict(cameras.most_common(100)), "year": dict(sorted(years.items()))}
+        counted |= {name: {value: count for value, count in values.items() if value} for name, values in known.items()}
+        counted["folder"] = folders(loaded.index.catalogue)
         counted |= {"suspect": dict(suspects)} if site.queue is not None else {}
         loaded.filters = {name: values for name, values in counted.items() if set(values) - {""}}
     return loaded.filters

@@ -27,6 +27,9 @@ class Hit(BaseModel):
     width: int
     height: int
     suspect: bool | None = None
+    chance: float | None = Field(None, description="that it is right, 0 to 1; null: nothing to measure it by")
+    said: str | None = Field(None, description="the chance in words: very likely, likely, possible, unlikely")
+    alike: list[int] = Field([], description="ids of near-duplicates that are folded into this one")
 
 
 class SearchResults(BaseModel):
@@ -40,6 +43,8 @@ class SearchResults(BaseModel):
     scored: int
     unknown: list[str]
     exact: bool
+    nothing_fits: bool = Field(False, description="even the best result is unlikely to be right")
+    chances_from: str | None = Field(None, description="index, run or learnt captions; null: there are no chances")
     version: int
 
 
@@ -81,6 +86,8 @@ class Item(BaseModel):
     width: int
     height: int
     suspect: bool | None = None
+    taken: str | None = Field(None, description="when, on the camera's clock")
+    camera: str | None = None
     version: int
 
 

@@ -16,7 +16,7 @@ from matchlight.serve.live_index import LoadedIndex
 from matchlight.serve.site import Site, suspect_pictures
 
 YES = {"yes": True, "no": False}
-FILTERS = ("split", "label", "suspect")
+FILTERS = ("split", "label", "folder", "camera", "from", "to", "caption", "suspect")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,11 @@ Id = Annotated[int, Path(ge=0, le=schemas.MOST_ROW, description="a picture's pla
 Words = Annotated[str, Query(min_length=1, max_length=1000, description="what to look for")]
 Top = Annotated[int, Query(ge=1, le=500, description="how many results")]
 Side = Literal["image", "text"]
-Where = Annotated[list[str] | None, Query(max_length=16, description="name=value, such as split=test or label=dog")]
+WHERE = "name=value, such as label=dog or from=2024-05; names: split, label, folder, camera, from, to, caption, suspect"
+Where = Annotated[list[str] | None, Query(max_length=16, description=WHERE)]
+Fold = Annotated[bool, Query(description="show near-duplicates as one result")]
+Like = Annotated[int | None, Query(ge=0, le=schemas.MOST_ROW, description="a picture of the index: like it, but ...")]
+Asked = Annotated[str, Query(max_length=1000, description='what to look for; +more -less "a caption says this"')]
 Inside = Annotated[str | None, Query(max_length=4000, description="a polygon on the map: x,y;x,y;x,y")]
 
 
@@ -31,9 +35,11 @@ class SearchArguments(TypedDict):
 
     words: NotRequired[str]
     image: NotRequired[Image.Image]
+    like: NotRequired[int]
     top: int
     find: str
     exact: bool
+    fold: bool
 
 
 def router(site: Site) -> APIRouter:
@@ -48,26 +54,45 @@ def router(site: Site) -> APIRouter:
 def _search(routes: APIRouter, site: Site) -> None:
     @routes.get("/api/search", response_model=schemas.SearchResults)
     async def search(
-        q: Words, top: Top = 24, find: Side = "image", exact: bool = False, where: Where = None, inside: Inside = None
+        q: Asked = "",
+        top: Top = 24,
+        find: Side = "image",
+        exact: bool = False,
+        where: Where = None,
+        inside: Inside = None,
+        like: Like = None,
+        fold: Fold = True,
     ) -> schemas.SearchResults:
-        """Search by words: pictures, or captions that say alike."""
-        if not q.strip():
+        """Search by words: pictures, or captions that say alike. With `like`: pictures like one, and the words."""
+        if not q.strip() and like is None:
             raise HTTPException(422, "say what to look for: q is empty")
         narrow = SearchFilter.of(where, inside)
-        return await site.ask(lambda loaded: _found(site, loaded, narrow, q, words=q, top=top, find=find, exact=exact))
+        asked: SearchArguments = {"top": top, "find": find, "exact": exact, "fold": fold}
+        if q.strip():
+            asked["words"] = q
+        if like is not None:
+            asked["like"] = like
+        return await site.ask(lambda loaded: _found(site, loaded, narrow, q, **asked))
 
     @routes.post("/api/search/image", response_model=schemas.SearchResults)
     async def search_by_picture(
         file: Annotated[UploadFile, File(description="a picture file")],
         top: Annotated[int, Form(ge=1, le=500)] = 24,
         find: Annotated[Side, Form()] = "text",
+        q: Annotated[str, Form(max_length=1000, description="like the picture, but ...")] = "",
+        where: Annotated[list[str] | None, Form(max_length=16, description=WHERE)] = None,
+        fold: Annotated[bool, Form()] = True,
     ) -> schemas.SearchResults:
-        """Search by a picture: captions that fit it, or pictures that resemble it."""
+        """Search by a picture: captions that fit it, or pictures that resemble it; with words: like it, but ..."""
+        narrow = SearchFilter.of(where, None)
         blob = await uploads.read(file, site.limits)
+        asked: SearchArguments = {"top": top, "find": "image" if q.strip() else find, "exact": False, "fold": fold}
+        if q.strip():
+            asked["words"] = q
 
         def look(loaded: LoadedIndex) -> schemas.SearchResults:
-            image = uploads.picture(blob, site.limits)
-            return _found(site, loaded, SearchFilter(), None, image=image, top=top, find=find, exact=False)
+            asked["image"] = uploads.picture(blob, site.limits)
+            return _found(site, loaded, narrow, q or None, **asked)
 
         return await site.ask(look)
 
@@ -85,6 +110,8 @@ def _found(
         scored=results.scored,
         unknown=results.unknown,
         exact=results.exact,
+        nothing_fits=results.nothing_fits,
+        chances_from=results.chances_from,
         version=loaded.number,
     )
 
@@ -186,6 +213,8 @@ def _item(site: Site, loaded: LoadedIndex, id: int) -> schemas.Item:
         width=width,
         height=height,
         suspect=site.has_suspect_pair(loaded, id),
+        taken=picture["taken"],
+        camera=picture["camera"],
         version=loaded.number,
     )
 

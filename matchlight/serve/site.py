@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from matchlight.core import BadInput
 from matchlight.indexing.origins import Origin, origin_of
+from matchlight.indexing.results import in_words
 from matchlight.serve import schemas
 from matchlight.serve.counters import Counters
 from matchlight.serve.live_index import LiveIndex, LoadedIndex
@@ -50,7 +51,9 @@ class Site:
         """A result with the size of its picture, so that the page can keep its place free."""
         width, height = size(loaded.index, hit.id)
         suspect = self.has_suspect_pair(loaded, hit.id)
-        return schemas.Hit(**vars(hit), width=width, height=height, suspect=suspect)
+        said = None if hit.chance is None else in_words(hit.chance)
+        known = {**vars(hit), "alike": list(hit.alike)}
+        return schemas.Hit(**known, width=width, height=height, suspect=suspect, said=said)
 
     def has_suspect_pair(self, loaded: LoadedIndex, id: int) -> bool | None:
         """Whether the audit flagged a pair of this picture; None without an audit."""

@@ -5,6 +5,7 @@ In reading order:
     contract.py     what a method gives: a recipe, a strategy; what both see of a run
     arguments.py    the arguments of a method: a dataclass, bounds in its annotations, shared groups inherited
     registry.py     methods by name: ours, those of installed packages, those of a single file
+    first_choice.py which recipe where none was named
     strategies.py   how epochs are spent: plainly, after a warm-up, several networks apart
     network.py      one network in training: matcher, objective, optimiser, averaged weights
     schedules.py    parameter groups and how their learning rates change

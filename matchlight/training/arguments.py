@@ -27,6 +27,7 @@ from matchlight.core import BadInput, Sizes
 from matchlight.inputs.backbones.preprocessing import Frame
 from matchlight.inputs.backbones.vision_transformer import TokenChoice, Tokens, Tuning
 from matchlight.parts.encoders import from_pixels
+from matchlight.parts.objectives import Probable
 from matchlight.training.contract import Recipe, Select, Siblings
 from matchlight.training.schedules import BackboneRates
 
@@ -151,10 +152,18 @@ class TunedPictures(Pictures):
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(Arguments):
-    """A hinge between a pair and its negatives."""
+    """A hinge between a pair and its negatives, or a loss of probabilities in its place: wrong pairs harm it less."""
 
     margin: NonNegative = 0.2
     siblings: Siblings = "masked"
+    loss: Literal["hinge", "infonce", "rclog", "gce"] = "hinge"
+
+    def ranked(self, recipe: Recipe) -> Recipe:
+        """A recipe of the hinge with the loss that was asked for; what it adds to its ranking stays."""
+        if self.loss == "hinge":
+            return recipe
+        ranking, objective = Probable(self.loss, siblings=self.siblings), recipe.objective
+        return replace(recipe, objective=lambda: objective().ranked_by(ranking))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,8 @@
 A method's arguments have flat names wherever a person writes them (`ncr scorer=saf dim=512`, recipe.json): its own, and
 those of the method it is built on. Where both have a field of one name that means different things, the base's is
 written with its method's name (`dive.alpha`). A preset is a set of other defaults: `paper` changes nothing, `small` has
-sizes for two cores, `auto` looks at the data and the machine.
+sizes for two cores, `auto` looks at the data and the machine: where it takes small sizes, it takes a loss that survives
+wrong pairs too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from matchlight.training.contract import Recipe
 Checkpoint = dict[str, Any]  # an authors' file as it was read: "model", "opt", ... in the layout of their code
 Weights = Mapping[str, Tensor]  # a state dict, ours or theirs
 SMALL_DATA = 2000  # pairs: fewer are trained with small sizes on any machine
+TEN_MINUTES = 4000  # pairs that any method is done with in ten minutes on two cores
+LONGER = 2400  # steps that more pairs may take, where the usual budget leaves fewer than eight epochs
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Method:
     paper: str
     needs: tuple[str, ...]  # "pairs" | "labels" | "regions" | "pictures"
     small: Settings = field(default_factory=dict)  # sizes for a few thousand pairs on two cores
+    robust: Settings = field(default_factory=dict)  # what `auto` adds to them, so that wrong pairs do less harm
     presets: Mapping[str, Settings] = field(default_factory=dict)  # further named settings
     pooled: bool = False  # one feature vector a picture is enough
     reader: Callable[[Checkpoint], Foreign | list[Foreign]] | None = None  # authors' checkpoint -> ours, per network
@@ -380,11 +384,12 @@ def _auto(
 ) -> tuple[str, dict[str, Value]]:
     """Small sizes on a CPU or for little data, the paper's on a GPU; more epochs where an epoch is few steps."""
     small, usual = device == "cpu" or pairs < SMALL_DATA, chosen.defaults
-    changes = dict(sizes) if small else {}
+    changes = {**sizes, **chosen.method.robust} if small else {}
     steps = max(1, -(-pairs // _whole(batch or changes.get("batch", usual.get("batch", 128)))))
     wanted = _whole(sizes.get("epochs", 12) if small else usual["epochs"])
     budget = 600 if small else 60000  # steps: what two cores do in a few minutes, a GPU in an hour
-    changes["epochs"] = int(min(max(wanted, min(40, 300 // steps)), max(4, budget // steps)))
+    fewest = max(4, min(8, LONGER // steps)) if small and pairs > TEN_MINUTES else 4
+    changes["epochs"] = int(min(max(wanted, min(40, 300 // steps)), max(fewest, budget // steps)))
     return "auto:" + ("small" if small else "paper"), changes
 
 

@@ -333,3 +333,67 @@ def test_each_view_of_a_set_has_a_map_of_its_own_and_the_caption_nearest_to_it(c
     page.locator(".nearest button").click()
     page.wait_for_url("**words=**")
     page.close()
+
+
+# ---- chances, signs, picture and words, filters ----------------------------------------------------------------------
+
+
+def test_results_say_in_a_word_how_likely_they_are(open_page):
+    page = open_page("?q=a+red+ball")
+    page.wait_for_selector(".card .word-of")
+    words = {"very likely", "likely", "possible", "unlikely"}
+    assert set(page.locator(".card .word-of").all_text_contents()) <= words
+    assert re.search("likely|possible", page.locator("button.card").first.get_attribute("aria-label"))
+
+
+def test_a_question_that_nothing_fits_is_told_so_and_the_nearest_are_shown(open_page, site):
+    page = open_page()
+    page.wait_for_selector("button.card")
+    assert page.locator("#fits").is_hidden()
+    answer = json.loads(page.request.get(site[0] + "api/search?q=a+red+ball&top=3").text())
+    page.route("**/api/search?*", lambda route: route.fulfill(json={**answer, "nothing_fits": True}))
+    page.fill("#q", "a zebra on the moon")
+    page.wait_for_selector("#fits:visible")
+    assert page.locator("#fits").text_content() == "Nothing here looks like that. Nearest:"
+    cards(page, 3)
+
+
+def test_like_this_picture_but_with_the_keyboard_alone(open_page):
+    page = open_page("?q=a+red+ball")
+    page.wait_for_selector("button.card")
+    page.focus("#q")
+    page.keyboard.press("ArrowDown")
+    first = page.evaluate("document.activeElement.dataset.id")
+    page.keyboard.press("l")
+    page.wait_for_selector("#asked:visible")
+    assert f"like={first}" in page.url and page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.type("a green box")
+    page.wait_for_url("**q=a+green+box**")
+    assert f"like={first}" in page.url
+    page.wait_for_selector(f'button.card:not([data-id="{first}"])')
+    page.fill("#q", "")
+    page.keyboard.press("Backspace")
+    page.wait_for_selector("#asked", state="hidden")
+    assert "like=" not in page.url
+
+
+def test_a_dropped_picture_and_words_are_asked_together(open_page):
+    page = open_page()
+    page.wait_for_selector("button.card")
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": picture()})
+    page.wait_for_selector(".line .said")
+    with page.expect_response("**/api/search/image") as answer:
+        page.fill("#q", "a green box")
+    assert answer.value.json()["find"] == "image" and answer.value.json()["query"] == "a green box"
+    page.wait_for_selector("button.card")
+    page.click("#unask")
+    page.wait_for_selector("#asked", state="hidden")
+
+
+def test_signs_and_what_a_caption_says_narrow_the_results(open_page):
+    page = open_page("?q=a+ball+-red")
+    cards(page, 18)
+    page.get_by_label("Only pictures with a caption that says this").fill("green")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**where=caption%3Dgreen**")
+    cards(page, 6)

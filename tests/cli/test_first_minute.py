@@ -36,9 +36,7 @@ def test_info_ends_with_what_to_do_next(tmp_path: Path, capsys) -> None:
     (tmp_path / "my photos").mkdir()
     (tmp_path / "captioned").mkdir()
     bare, captioned = photos(tmp_path / "my photos"), split_csv(tmp_path / "captioned")
-    assert told(capsys, "data", "info", captioned)[2].endswith(
-        f"next: matchlight train vse_infty --data {captioned} -o run"
-    )
+    assert told(capsys, "data", "info", captioned)[2].endswith(f"next: matchlight train --data {captioned} -o run")
     err = told(capsys, "data", "info", bare)[2]
     assert f"next: matchlight photos '{bare}'" in err and "no captions" in err
     assert "next:" not in told(capsys, "data", "info", bare, "--json")[2]

@@ -66,12 +66,14 @@ def _problem(words: list[str]) -> str:
 
 def _bad_settings(words: list[str]) -> str:
     """Why a method would not take the `name=value` of a command line."""
-    name, given = words[0], [word for word in words[1:] if re.fullmatch(r"[\w.]+=.+", word)]
+    named = not words[0].startswith("-") and "=" not in words[0]  # none: the program chooses a method
+    name, rest = (words[0], words[1:]) if named else ("vse_infty", words)
+    given = [word for word in rest if re.fullmatch(r"[\w.]+=.+", word)]
     if name not in plugins.names("methods"):
         return "" if name.endswith(".py") or name.isupper() else f"no method {name}"
     try:
-        chosen, rest = choose(name, parse(given))
-        settings_of(chosen.method, rest, pairs=4000, device="cuda")
+        chosen, settings = choose(name, parse(given))
+        settings_of(chosen.method, settings, pairs=4000, device="cuda")
     except BadInput as error:
         return str(error)
     return ""

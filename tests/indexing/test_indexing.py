@@ -63,7 +63,7 @@ def test_words_the_model_does_not_know_are_told(small: Index) -> None:
 
 def test_what_cannot_be_asked_is_told_in_one_line(small: Index) -> None:
     for asked, told in (
-        ({}, "words or for a picture"),
+        ({}, "words, for a picture"),
         ({"words": "  "}, "no words"),
         ({"words": "x" * 20_000}, "characters"),
         ({"words": "cat", "top": 0}, "top=0"),

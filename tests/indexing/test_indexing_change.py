@@ -12,6 +12,7 @@ import pytest
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.indexing import Index, build, shards, tuning, versions
+from matchlight.indexing.item_filters import passing as passing_filter
 from tests.indexed import PICTURES, milvus_server, needs_milvus, pairs, trained
 from tests.tiny import tiny_pairs
 from tests.two_processes import together
@@ -54,7 +55,7 @@ def test_a_filter_finds_the_best_of_what_passes_and_nothing_else(engine: dict[st
             {"name": "p1"},
             {"split": ["val", "test"], "label": ["a", "b"]},
         ):
-            passing = index.catalogue.passing(where)
+            passing = passing_filter(index.catalogue, where)
             assert passing is not None
             wanted = [hit.id for hit in everything if passing[hit.id]]
             found = index.search("a cat near owl", top=3, where=where, candidates=12)

@@ -18,6 +18,7 @@ from matchlight.core import BadInput, Embedding, Parts
 from matchlight.data import cache
 from matchlight.indexing import verified, versions
 from matchlight.indexing.catalogue import Catalogue
+from matchlight.indexing.item_filters import passing
 from matchlight.indexing.records import JoinedRecords, Records, write_records
 from matchlight.indexing.stored_sets import Sets, write_shard
 from tests.tiny import tiny_pairs
@@ -381,16 +382,16 @@ def table() -> Catalogue:
 
 def test_filters_say_what_they_know() -> None:
     known = table()
-    assert known.passing({"split": "val"}).tolist() == [False] * 6 + [True] * 3 + [False] * 3  # type: ignore[union-attr]
-    assert known.passing({"split": ["val", "test"], "name": "p1"}).nonzero()[0].tolist() == [10, 11]  # type: ignore[union-attr]
-    assert known.passing({"id": [3, 99]}).nonzero()[0].tolist() == [3]  # type: ignore[union-attr]
+    assert passing(known, {"split": "val"}).tolist() == [False] * 6 + [True] * 3 + [False] * 3  # type: ignore[union-attr]
+    assert passing(known, {"split": ["val", "test"], "name": "p1"}).nonzero()[0].tolist() == [10, 11]  # type: ignore[union-attr]
+    assert passing(known, {"id": [3, 99]}).nonzero()[0].tolist() == [3]  # type: ignore[union-attr]
     for where, told in (
         ({"split": "dev"}, "it has test, train, val"),
         ({"label": "zebra"}, "a, b, c, d"),
         ({"x": 1}, "split, label"),
     ):
         with pytest.raises(BadInput, match=told):
-            known.passing(where)
+            passing(known, where)
 
 
 def test_a_table_grows_shrinks_and_is_packed_with_every_caption_at_its_picture(tmp_path: Path) -> None:

@@ -58,6 +58,28 @@ def test_a_filter_keeps_only_what_fits_it(client):
     assert len(doubted) == 6 and all(hit["suspect"] for hit in doubted)
 
 
+def test_results_have_chances_and_the_answer_says_whether_anything_fits(client):
+    found = client.get("/api/search", params={"q": "a red ball", "top": 3}).json()
+    assert type(found["nothing_fits"]) is bool and found["chances_from"] == "learnt captions"
+    assert all(0 <= hit["chance"] <= 1 and hit["said"] and hit["alike"] == [] for hit in found["results"])
+
+
+def test_a_picture_and_words_signs_and_captions_are_asked_for_by_parameters(client):
+    both = client.get("/api/search", params={"q": "a green box", "like": 0, "top": 5}).json()["results"]
+    assert len(both) == 5 and 0 not in [hit["id"] for hit in both] and both[0]["chance"] is None
+    assert client.get("/api/search", params={"like": 0, "top": 5, "fold": False}).json()["total"] == 23
+    asked = {"q": "a green box", "where": "caption=red", "top": "50"}
+    sent = client.post("/api/search/image", data=asked, files={"file": ("a.png", picture())}).json()
+    assert sent["find"] == "image" and {hit["image"].split("_")[0] for hit in sent["results"]} == {"red"}
+    without = client.get("/api/search", params={"q": "a ball -red", "where": "caption=ball", "top": 50}).json()[
+        "results"
+    ]
+    assert sorted(hit["image"] for hit in without) == ["blue_ball.png", "green_ball.png", "yellow_ball.png"]
+    for params, told in (({"q": "-red"}, "look for too"), ({"like": 99}, "no picture 99"), ({}, "q is empty")):
+        refused = client.get("/api/search", params=params)
+        assert refused.status_code in (400, 404, 422) and told in str(refused.json()["detail"])
+
+
 def test_a_patch_of_the_map_narrows_a_search_to_the_points_inside(client, collection):
     from matchlight.indexing import Index
 

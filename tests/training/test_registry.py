@@ -140,3 +140,19 @@ def test_a_weight_nobody_claims_is_an_error() -> None:
 def test_no_argument_hides_behind_one_of_train(name: str) -> None:
     taken = {"name", "pairs", "out", *(field.name for field in fields(TrainOptions))}
     assert not taken & set(methods()[name].defaults)
+
+
+def test_more_pairs_get_eight_epochs_where_the_budget_of_steps_would_leave_four() -> None:
+    epochs = [settings_of(PLUS, {}, pairs=count, device="cpu")[0]["epochs"] for count in (4000, 20_000, 400_000)]
+    assert epochs == [16, 8, 4]
+
+
+def test_auto_on_a_cpu_takes_a_loss_that_survives_wrong_pairs_and_paper_keeps_its_own() -> None:
+    for name in ("vse++", "vse_infty", "scan", "bfan", "imram", "sgr", "saf", "sgraf", "vsrn", "pvse"):
+        auto, paper, small = (
+            settings_of(methods()[name], {"preset": preset}, pairs=4000, device="cpu")[0]
+            for preset in ("auto", "paper", "small")
+        )
+        assert (auto["loss"], paper["loss"], small["loss"]) == ("rclog", "hinge", "hinge"), name
+        assert settings_of(methods()[name], {}, pairs=40_000, device="cuda")[0]["loss"] == "hinge"
+        assert settings_of(methods()[name], {"loss": "hinge"}, pairs=4000, device="cpu")[0]["loss"] == "hinge"

@@ -141,6 +141,11 @@ def decode(blob: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image.Ima
         raise BadPicture(f"{name!r}: cannot be decoded; the file is cut or damaged ({_short(error)})") from error
 
 
+def notes_of(blob: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Exif:
+    """What the camera wrote into a picture file (EXIF); no pixel is decoded."""
+    return _opened(blob, "the picture", max_pixels).getexif()
+
+
 def thumbnail(
     blob: bytes, name: str, side: int, *, max_pixels: int = MAX_PIXELS
 ) -> tuple[Image.Image, tuple[int, int]]:

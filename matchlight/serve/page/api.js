@@ -39,10 +39,9 @@ export function get(path, asked = {}, signal = undefined) {
 export const post = (path, value = {}) =>
   ask(path, {method: 'POST', headers: {'content-type': 'application/json'}, body: JSON.stringify(value)});
 
-export function upload(blob, find, top, signal) {
+export function upload(blob, asked, signal) {
   const form = new FormData();
   form.append('file', blob, 'picture');
-  form.append('find', find);
-  form.append('top', top);
+  for (const [name, value] of Object.entries(asked)) for (const one of [value].flat()) if (one !== '') form.append(name, one);
   return ask('/api/search/image', {method: 'POST', body: form, signal});
 }

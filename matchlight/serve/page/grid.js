@@ -12,25 +12,38 @@ const tall = () => (matchMedia('(max-width: 560px)').matches ? 120 : 190);
 // A picture without captions goes by the name of its file.
 const told = hit => hit.caption || hit.image.split('/').pop();
 
+const known = hit => hit.chance !== null && hit.chance !== undefined;
+const percent = hit => `${Math.round(100 * hit.chance)}%`;
+const odds = hit => (known(hit) ? `, ${hit.said}` : '');
+
+// How likely a result is right, as a bar and a word; where that is not known, its score beside the best.
+function bar(hit, hits) {
+  const length = known(hit) ? hit.chance : share(hit, hits);
+  const line = make('span', {class: 'score', vars: {'--share': Number(length).toFixed(3)}});
+  const title = `${known(hit) ? `${percent(hit)} likely to be right, ` : ''}score ${hit.score.toFixed(3)}`;
+  return make('span', {class: 'odds', title}, line, known(hit) ? make('span', {class: 'word-of'}, hit.said) : null);
+}
+
 function card(hit, hits, found, open) {
   const ratio = Math.min(2.4, Math.max(0.5, hit.width / hit.height));
-  const bar = found.query === undefined ? null
-    : make('span', {class: 'score', title: `score ${hit.score.toFixed(3)}`, vars: {'--share': share(hit, hits).toFixed(3)}});
+  const under = found.query === undefined ? null : bar(hit, hits);
+  const copies = (hit.alike || []).length;
   return make('button', {class: 'card', type: 'button', 'data-id': hit.id, onclick: () => open(hit),
-      'aria-label': `${hit.rank ? `Result ${hit.rank}: ` : ''}${told(hit)}${hit.suspect ? ' (suspect)' : ''}`,
+      'aria-label': `${hit.rank ? `Result ${hit.rank}: ` : ''}${told(hit)}${odds(hit)}${copies ? `, and ${copies} alike` : ''}${hit.suspect ? ' (suspect)' : ''}`,
       vars: {'--ratio': ratio.toFixed(4), '--tall': `${tall()}px`}},
     make('span', {class: 'frame'}, picture(hit, found.version, {alt: ''}),
-      hit.rank && bar ? make('span', {class: 'rank'}, String(hit.rank)) : null,
+      hit.rank && under ? make('span', {class: 'rank'}, String(hit.rank)) : null,
+      copies ? make('span', {class: 'copies', title: 'near-duplicates, shown as one'}, `+${copies}`) : null,
       hit.suspect ? make('span', {class: 'doubt', title: 'The audit doubts one of its captions'}) : null),
-    bar, make('span', {class: 'said'}, told(hit)));
+    under, make('span', {class: 'said'}, told(hit)));
 }
 
 function line(hit, hits, found, open) {
   return make('button', {class: 'line', type: 'button', 'data-id': hit.id, onclick: () => open(hit),
-      'aria-label': `Result ${hit.rank}: ${hit.caption}`},
+      'aria-label': `Result ${hit.rank}: ${hit.caption}${odds(hit)}`},
     picture(hit, found.version, {alt: ''}),
     make('span', {class: 'what'}, make('span', {class: 'said'}, hit.caption),
-      make('span', {class: 'score', vars: {'--share': share(hit, hits).toFixed(3)}})));
+      bar(hit, hits)));
 }
 
 export function draw(box, found, open) {

@@ -25,7 +25,8 @@ function theme() {
   draw();
 }
 
-const KEYS = [['/', 'search'], ['arrows', 'move through results, pairs, the map'], ['Enter', 'why this matched'], ['Esc', 'close'],
+const KEYS = [['/', 'search'], ['+word -word', 'search: more of it, less of it'], ['"words"', 'search: a caption says so'], ['L', 'on a result: like this picture, but …'],
+  ['arrows', 'move through results, pairs, the map'], ['Enter', 'why this matched'], ['Esc', 'close'],
   ['K', 'review: keep the pair'], ['D', 'review: drop it'], ['1 2 3', 'review: take a suggestion'], ['U', 'review: undo'],
   ['+ −', 'map: zoom'], ['?', 'this list']];
 
@@ -62,7 +63,7 @@ async function start() {
     link.addEventListener('click', event => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      go({view: link.dataset.view || 'search', item: null, words: '', row: null, ...(link.dataset.view ? {} : {q: '', where: [], inside: ''})});
+      go({view: link.dataset.view || 'search', item: null, words: '', row: null, ...(link.dataset.view ? {} : {q: '', where: [], inside: '', like: null})});
     });
   }
   try { known = await get('/api/about'); } catch (problem) { toast(problem.message); }

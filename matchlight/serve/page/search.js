@@ -1,6 +1,7 @@
-// The front page: type, drop or paste; results come after a short pause, and never an older answer over a newer one.
+// The front page: type, drop or paste, or both: like this picture, but ... Results come after a short pause, and never an older answer over a newer one.
 import {get, upload} from './api.js';
 import {at, button, make, number, plural, toast} from './dom.js';
+import * as filters from './filters.js';
 import {draw, skeleton, walk} from './grid.js';
 import {go, state} from './state.js';
 
@@ -28,12 +29,14 @@ async function answer(question) {
     if (turn !== asked) return;
     found.results.length ? draw(box, found, openHit) : nothing(box);
     at('told').textContent = told(found);
+    at('fits').hidden = !(found.nothing_fits && found.results.length);
   } catch (problem) {
     if (turn !== asked || problem.name === 'AbortError') return;
     box.className = 'empty';
     box.replaceChildren(make('p', {class: 'big'}, 'That did not work'), make('p', {}, problem.message),
       button('Try again', () => { shown = ''; show(state()); }, {class: 'main'}));
     at('told').textContent = '';
+    at('fits').hidden = true;
   } finally {
     clearTimeout(late);
     if (turn === asked) box.setAttribute('aria-busy', 'false');
@@ -57,51 +60,29 @@ function nothing(box) {
 }
 
 export function show(now) {
-  const key = JSON.stringify([now.q, now.where, now.inside, now.find, image ? image.key : '']);
+  const key = JSON.stringify([now.q, now.where, now.inside, now.find, now.like, image ? image.key : '']);
   if (now.view !== 'search' || key === shown) return;
   shown = key;
+  if (now.like !== null && image) forget();
+  const pictured = Boolean(image) || now.like !== null;
   if (at('q').value.trim() !== now.q && document.activeElement !== at('q')) at('q').value = now.q;
-  chips(now);
-  at('find').hidden = (!now.q && !image) || !captioned();
+  filters.draw(at('chips'), now, about);
+  seenPicture(now.like);
+  at('find').hidden = (!now.q && !image) || !captioned() || now.like !== null || (pictured && Boolean(now.q));
   for (const one of at('find').children) one.setAttribute('aria-pressed', String(one.dataset.find === now.find));
-  at('tries').hidden = Boolean(now.q || image);
-  if (image) answer(signal => upload(image.blob, now.find, TOP, signal));
-  else if (now.q) answer(signal => get('/api/search',
-    {q: now.q, top: TOP, find: now.find, where: now.where, inside: now.inside}, signal));
+  at('tries').hidden = Boolean(now.q || pictured);
+  if (image) answer(signal => upload(image.blob, {find: now.find, top: TOP, q: now.q, where: now.where}, signal));
+  else if (now.q || pictured) answer(signal => get('/api/search',
+    {q: now.q, like: now.like, top: TOP, find: pictured ? 'image' : now.find, where: now.where, inside: now.inside}, signal));
   else answer(signal => get('/api/items', {count: TOP, where: now.where, inside: now.inside}, signal));
 }
 
-function chips(now) {
-  const parts = [];
-  if (now.inside) parts.push(chip('a patch of the map', true, () => go({inside: ''})));
-  for (const [name, values] of Object.entries((about && about.filters) || {})) {
-    const names = Object.keys(values);
-    if (names.length > 8) parts.push(menu(name, values, now));
-    else if (names.length > 1 || name === 'suspect') parts.push(...names.map(value => one(name, value, values[value], now)));
-  }
-  at('chips').replaceChildren(...parts);
-  at('chips').hidden = Boolean(image) || !parts.length;
-}
-
-function chip(text, on, onclick) {
-  return button(text, onclick, {class: 'chip', 'aria-pressed': String(on)});
-}
-
-function one(name, value, count, now) {
-  const pair = `${name}=${value}`, on = now.where.includes(pair);
-  const others = now.where.filter(where => !where.startsWith(`${name}=`));
-  const text = name === 'suspect' ? (value === 'yes' ? 'suspect' : 'not suspect') : value;
-  return chip(`${text} ${number(count)}`, on, () => go({where: on ? others : [...others, pair]}));
-}
-
-function menu(name, values, now) {
-  const own = now.where.find(where => where.startsWith(`${name}=`)) || '';
-  const others = now.where.filter(where => !where.startsWith(`${name}=`));
-  const options = Object.entries(values).sort().map(([value, count]) =>
-    make('option', {value: `${name}=${value}`, selected: own === `${name}=${value}`}, `${value} (${number(count)})`));
-  return make('select', {class: 'chip', 'aria-label': `Filter by ${name}`, 'aria-pressed': String(Boolean(own)),
-    onchange: event => go({where: event.target.value ? [...others, event.target.value] : others})},
-    make('option', {value: ''}, `any ${name}`), ...options);
+// The picture that is part of the question, and what typing does beside it.
+function seenPicture(like) {
+  const pictured = Boolean(image) || like !== null;
+  if (pictured) at('asked').src = image ? image.address : `/images/${like}`;
+  at('asked').hidden = at('unask').hidden = !pictured;
+  at('q').placeholder = pictured ? 'Like this picture, but …' : 'Describe a picture, or drop one here';
 }
 
 // A large photograph is made small here: the model looks at few pixels, and the way to the server is shorter.
@@ -124,25 +105,31 @@ export async function searchWith(file) {
   if (blob.size > most) { toast(`This picture is too large; ${number(most)} bytes at most.`); return; }
   if (image) URL.revokeObjectURL(image.address);
   image = {blob, key: String(Math.random()), address: URL.createObjectURL(blob)};
-  at('asked').src = image.address;
-  at('asked').hidden = false;
   at('q').value = '';
-  at('q').placeholder = 'Searching with your picture; type to search with words';
-  go({view: 'search', q: '', find: captioned() ? 'text' : 'image', where: [], inside: '', item: null, words: ''});
+  go({view: 'search', q: '', like: null, find: captioned() ? 'text' : 'image', inside: '', item: null, words: ''});
+}
+
+// More like a picture of the collection; what is typed then says what should be different.
+export function searchLike(id) {
+  forget();
+  at('q').value = '';
+  go({view: 'search', q: '', like: id, find: 'image', item: null, words: ''});
+  at('q').focus();
 }
 
 function forget() {
-  if (!image) return;
-  URL.revokeObjectURL(image.address);
+  if (image) URL.revokeObjectURL(image.address);
   image = null;
-  at('asked').hidden = true;
-  at('q').placeholder = 'Describe a picture, or drop one here';
 }
 
 function typed(text, options) {
-  const had = Boolean(image);
+  go({q: text.trim(), item: null, words: ''}, options);
+}
+
+function withoutPicture() {
   forget();
-  go({q: text.trim(), ...(had ? {find: 'image'} : {}), item: null, words: ''}, options);
+  go({like: null, find: 'image'});
+  at('q').focus();
 }
 
 async function tries() {
@@ -160,7 +147,9 @@ export function start(known) {
     clearTimeout(waiting);
     waiting = setTimeout(() => typed(at('q').value, {replace: Boolean(state().q)}), PAUSE);
   });
+  at('unask').addEventListener('click', withoutPicture);
   at('q').addEventListener('keydown', event => {
+    if (event.key === 'Backspace' && !at('q').value && !at('unask').hidden) { event.preventDefault(); withoutPicture(); }
     if (event.key !== 'ArrowDown') return;
     const node = at('results').querySelector('button.card, .line');
     if (node) { event.preventDefault(); node.focus(); }
@@ -170,7 +159,12 @@ export function start(known) {
     event.target.value = '';
   });
   for (const node of at('find').children) node.addEventListener('click', () => go({find: node.dataset.find, item: null}));
-  at('results').addEventListener('keydown', event => walk(at('results'), event));
+  at('results').addEventListener('keydown', event => {
+    const focused = document.activeElement.closest('.card, .line');
+    if (event.key.toLowerCase() === 'l' && focused && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault(); searchLike(Number(focused.dataset.id));
+    } else walk(at('results'), event);
+  });
   at('q').value = state().q;
-  if (!state().q) tries();
+  if (!state().q && state().like === null) tries();
 }

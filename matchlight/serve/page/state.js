@@ -12,6 +12,7 @@ export function state() {
     inside: query.get('inside') || '',
     item: query.get('item') === null ? null : Number(query.get('item')),
     words: query.get('words') || '',
+    like: query.get('like') === null ? null : Number(query.get('like')),
     row: query.get('row') === null ? null : Number(query.get('row')),
   };
 }
@@ -23,7 +24,7 @@ export function go(changes, {replace = false, quiet = false} = {}) {
   for (const name of ['q', 'inside', 'words']) if (next[name]) query.set(name, next[name]);
   if (next.find !== 'image') query.set('find', next.find);
   for (const one of next.where) query.append('where', one);
-  for (const name of ['item', 'row']) if (next[name] !== null && next[name] !== undefined) query.set(name, next[name]);
+  for (const name of ['item', 'row', 'like']) if (next[name] !== null && next[name] !== undefined) query.set(name, next[name]);
   const text = query.toString();
   const address = text ? `/?${text}` : '/';
   if (address !== location.pathname + location.search) history[replace ? 'replaceState' : 'pushState'](null, '', address);

@@ -2,6 +2,7 @@
 import {get} from './api.js';
 import {at, button, large, make, picture} from './dom.js';
 import {light, together} from './heat.js';
+import {searchLike} from './search.js';
 import {go, state} from './state.js';
 
 let shown = '', stop = null, before = null;
@@ -107,7 +108,7 @@ function slots(explained, lit, all) {
 }
 
 function facts(item) {
-  const parts = [item.image, item.split, ...item.labels].filter(Boolean);
+  const parts = [item.image, item.split, ...item.labels, item.taken && item.taken.replace('T', ' ').slice(0, 16), item.camera].filter(Boolean);
   return make('p', {class: 'facts'}, parts.map(text => make('span', {}, text)),
     item.suspect ? make('span', {class: 'bad'}, 'suspect') : null);
 }
@@ -127,6 +128,7 @@ async function more(box, item, key) {
   const others = fits.results.filter(hit => !own.has(hit.row)).slice(0, 4);
   box.replaceChildren(
     make('h3', {}, 'Pictures like it'),
+    make('p', {class: 'row'}, button('Like this picture, but …', () => searchLike(item.id), {class: 'chip'})),
     make('div', {class: 'strip'}, near.results.map(hit => make('button', {type: 'button', class: 'thumb', title: hit.caption,
       'aria-label': hit.caption, onclick: () => go({item: hit.id, words: hit.caption})}, picture(hit, near.version, {alt: ''})))),
     others.length ? make('h3', {}, 'Other captions that fit it') : '',

@@ -1,0 +1,61 @@
+"""Training without a method's name: the most robust recipe for the data, the machine and the weights at hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import matchlight as ml
+from matchlight.cli import main
+from matchlight.core import BadInput, Sizes
+from matchlight.inputs.weights import weight_store
+from matchlight.methods.captioning import Described
+from matchlight.parts.objectives import Hinge, Probable
+from matchlight.training.first_choice import first_choice
+from matchlight.training.registry import methods
+from tests.tiny import tiny_pairs, tiny_settings
+
+
+def test_the_choice_follows_data_machine_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = tiny_pairs(24, 2)
+    assert first_choice(pairs, "cuda").method == "lantern"
+    monkeypatch.setattr(weight_store, "here", lambda weights: None)
+    bare = first_choice(pairs, "cpu")
+    assert bare.method == "vse_infty" and not bare.settings and "matchlight[sentences]" in bare.why
+    monkeypatch.setattr(weight_store, "here", lambda weights: Path("somewhere"))
+    reading = first_choice(pairs, "cpu")
+    assert reading.method == "vse_infty" and reading.settings["sentences"] == "minilm"
+    vectors = replace(pairs, text_features=np.zeros((48, 4), np.float32))
+    assert first_choice(vectors, "cpu").method == "mrl"
+    with pytest.raises(BadInput, match="name a method"):
+        first_choice(replace(vectors, labels=None), "cpu")
+
+
+def test_training_without_a_name_says_which_and_why(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(weight_store, "here", lambda weights: None)
+    small = {**tiny_settings(methods()["vse_infty"].defaults), "epochs": 1}
+    run = ml.train(None, tiny_pairs(24, 2), tmp_path / "run", device="cpu", **small)
+    assert run.method == "vse_infty" and run.info["arguments"]["loss"] == "rclog"
+    assert "no method named: vse_infty (on a CPU" in capsys.readouterr().err
+    again = ml.train(None, tiny_pairs(24, 2), tmp_path / "more", device="cpu", start=run, **small)
+    assert again.method == "vse_infty"
+
+
+def test_an_override_may_stand_where_the_method_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "epochs=0", "--data", str(tmp_path), "-o", str(tmp_path / "run")]) == 2
+    assert "no method" not in capsys.readouterr().err  # it is no mistyped name
+
+
+@pytest.mark.parametrize("name", ["vse++", "scan", "bfan", "imram", "saf", "vsrn", "pvse"])
+def test_the_loss_in_place_of_the_hinge_ranks_and_the_rest_stays(name: str) -> None:
+    method = methods()[name]
+    settings = tiny_settings(method.defaults)
+    sizes = Sizes(pairs=10, pictures=5, image="regions", image_dim=8, regions=4, vocabulary=20)
+    hinge, robust = (method.build(sizes, **{**settings, "loss": loss}).objective() for loss in ("hinge", "gce"))
+    assert isinstance(robust, Described) == isinstance(hinge, Described)  # captioning beside the ranking stays
+    ranking = getattr(robust, "ranking", robust)
+    assert isinstance(ranking, Probable) and ranking.kind == "gce"
+    assert isinstance(getattr(hinge, "ranking", hinge), Hinge) or name == "pvse"  # whose hinge is its own
