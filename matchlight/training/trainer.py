@@ -268,7 +268,10 @@ class Trainer:
             raise self._diverged("scores that are no numbers")
         named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
         held = self.pairs.select(pictures, self.held)
-        return dict(evaluate_scores(scores, held, protocol=self.recipe.protocol, predictions=named or None))
+        by_labels = self.recipe.protocol == "labels"  # a recall's interval follows from the recall, a mean's does not
+        return dict(
+            evaluate_scores(scores, held, protocol=self.recipe.protocol, ci=by_labels, predictions=named or None)
+        )
 
     @torch.no_grad()
     def _held_loss(self, matcher: Matcher) -> float:

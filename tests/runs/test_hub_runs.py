@@ -168,6 +168,16 @@ def test_a_finished_run_has_a_card_with_its_figures_and_their_intervals(run: Pat
     assert "24 training pairs of 12 pictures" in text and 'ml.load("hf:OWNER/NAME")' in text
 
 
+def test_a_method_of_labels_has_intervals_in_its_card_too(tmp_path: Path) -> None:
+    run = ml.train("dscmr", tiny_pairs(), tmp_path / "run", epochs=1, dim=8, batch=8)
+    rows = [
+        line
+        for line in (run.folder / CARD).read_text().splitlines()
+        if line.startswith("| ") and "mean average" in line
+    ]
+    assert len(rows) == 2 and all(" to " in row for row in rows)
+
+
 def test_a_licence_is_stated_and_the_rest_of_a_card_stays(run: Path, tmp_path: Path) -> None:
     (run / CARD).write_text((run / CARD).read_text() + "\nA line of mine.\n")
     write_shareable(run, tmp_path / "out", licence="cc-by-4.0")

@@ -38,6 +38,7 @@ def test_an_npz_holds_pictures_and_captions_in_file_order(run: Run, scores: np.n
         np.testing.assert_allclose(kept["image"][:, 0] @ kept["text"][:, 0].T, scores, atol=1e-6)
 
 
+@pytest.mark.full
 def test_an_ensemble_of_dual_encoders_has_one_vector_whose_product_is_the_mean_score(tmp_path: Path) -> None:
     pairs = tiny_pairs()
     run = ml.train("ncr", pairs, tmp_path / "run", scorer="vse_infty", epochs=1, warm=1, **SMALL)
