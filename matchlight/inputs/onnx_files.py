@@ -117,6 +117,17 @@ def has_any(path: Path, kinds: Sequence[str]) -> bool:
     return any(node.op_type in kinds for node in onnx.load(os.fspath(path)).graph.node)
 
 
+def has_outside_data(path: Path) -> bool:
+    """Whether a file takes weights from other files, whose paths a stranger could have chosen; False if unreadable."""
+    import onnx
+
+    try:
+        graph = onnx.load(os.fspath(path), load_external_data=False).graph
+    except Exception:  # of the packages below onnx; whoever opens the file says what is wrong with it
+        return False
+    return any(one.data_location == onnx.TensorProto.EXTERNAL for one in graph.initializer)
+
+
 @contextmanager
 def _without_advice() -> Iterator[None]:
     """Quantising says, each time, that a file could be prepared for it."""

@@ -23,7 +23,7 @@ import numpy as np
 from matchlight import files
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.preprocessing import Preprocessing, as_size, known_resample
-from matchlight.inputs.onnx_files import INSTALL, is_installed, open_session
+from matchlight.inputs.onnx_files import INSTALL, has_outside_data, is_installed, open_session
 from matchlight.inputs.text.captions import pad
 from matchlight.inputs.text.vocabulary import Vocabulary
 
@@ -90,6 +90,10 @@ class OnnxTowers:
             raise BadInput(f"{path}: no such file; `matchlight export RUN -o {path.name}` writes one")
         if not is_installed():
             raise BadInput(f"{path}: needs the packages onnx and onnxruntime: {INSTALL}")
+        if has_outside_data(files.regular(path)):
+            raise BadInput(
+                f"{path}: keeps its weights in other files, which are not read; `matchlight export` does not"
+            )
         try:
             session = open_session(files.regular(path), threads=threads or os.cpu_count() or 1)
             found = session.get_modelmeta().custom_metadata_map.get(KEY)

@@ -174,6 +174,12 @@ def test_files_that_are_not_ours_are_one_line(exported: Path, tmp_path: Path) ->
             OnnxTowers.open(tmp_path / f"{name}.onnx")
 
 
+def test_weights_in_files_elsewhere_are_not_followed(exported: Path, tmp_path: Path) -> None:
+    onnx.save(onnx.load(str(exported)), str(tmp_path / "a.onnx"), save_as_external_data=True, location="weights.bin")
+    with pytest.raises(BadInput, match="keeps its weights in other files"):
+        OnnxTowers.open(tmp_path / "a.onnx")
+
+
 @pytest.mark.full
 def test_the_command_says_how_near_it_is(
     collection: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
