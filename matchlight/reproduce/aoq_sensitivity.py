@@ -90,7 +90,7 @@ def _draw(rows: list[Row], base: str) -> style.Figure:
         values = [point[place] for point in points]
         apart = [_at(rows, point, "rsum") - _at(rows, FINAL, "rsum") for point in points]
         mean, spread = mean_and_spread(np.array(apart).T)
-        style.band(panel, values, mean, spread, label=f"{base}, here", **styles["here"])
+        style.band(panel, values, mean, spread, label=f"{title(base)}, here", **styles["here"])
         printed = [sum(PUBLISHED[point]) - sum(PUBLISHED[FINAL]) for point in points]
         panel.plot(values, printed, label="VSRN on COCO 1K, published", **styles["printed"])
         panel.axhline(0, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from matchlight import files
 
 WIDE, COLOURS = 420, 128  # pixels of a thumbnail; its colours, so that it is small on the disk
-ACROSS, CELL, EDGE, NAME = 4, (300, 250), 12, 20  # the sheet: columns, a cell's size, the room around, a name's height
+ACROSS, CELL, EDGE, NAME = 4, (300, 210), 12, 20  # the sheet: columns, a cell's size, the room around, a name's height
 
 
 def thumbnails(folder: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -37,7 +37,7 @@ def contact_sheet(small: dict[str, Path], target: Path) -> None:
         with Image.open(path) as picture:
             shown = picture.convert("RGB")
             shown.thumbnail(CELL, Image.Resampling.LANCZOS)
-        sheet.paste(shown, (x + (CELL[0] - shown.width) // 2, y + CELL[1] - shown.height))
+        sheet.paste(shown, (x + (CELL[0] - shown.width) // 2, y + (CELL[1] - shown.height) // 2))
         pen.text((x + CELL[0] / 2, y + CELL[1] + NAME / 2), name, fill="#333333", font=font, anchor="mm")
     with files.replaced(target) as draft:
         sheet.save(draft, format="PNG", optimize=True)

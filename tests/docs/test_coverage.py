@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from matchlight.reproduce import EXHIBITS
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "coverage.md"
@@ -40,3 +41,11 @@ def test_what_is_here_has_a_module_and_a_test_that_exist() -> None:
             if not path.is_file() or f"def {function}(" not in path.read_text(encoding="utf-8"):
                 missing.append(f"{file}::{function}")
     assert not missing
+
+
+def test_the_guide_has_a_row_and_a_small_picture_of_every_exhibit() -> None:
+    text = (ROOT / "docs" / "guides" / "reproduce.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `([a-z0-9-]+)` \|.+\| !\[\1\]\(\.\./(images/exhibits/\1\.png)\)", text, re.MULTILINE)
+    assert [name for name, _ in shown] == list(EXHIBITS)
+    sizes = [(ROOT / "docs" / picture).stat().st_size for _, picture in shown]
+    assert sum(sizes) < 1_500_000 and min(sizes) > 1000
