@@ -10,6 +10,7 @@ import numpy as np
 
 from matchlight.reproduce import style
 from matchlight.reproduce.aoq_rounds import bases, first, fold_of, galleries, mined, second
+from matchlight.reproduce.aoq_rounds import title as shown_as
 from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import Arguments, Result, Work
 from matchlight.reproduce.numbers import Row, mean_and_spread, percent
@@ -90,7 +91,7 @@ def _draw(rows: list[Row], base: str) -> style.Figure:
         values = [point[place] for point in points]
         apart = [_at(rows, point, "rsum") - _at(rows, FINAL, "rsum") for point in points]
         mean, spread = mean_and_spread(np.array(apart).T)
-        style.band(panel, values, mean, spread, label=f"{title(base)}, here", **styles["here"])
+        style.band(panel, values, mean, spread, label=f"{shown_as(base)}, here", **styles["here"])
         printed = [sum(PUBLISHED[point]) - sum(PUBLISHED[FINAL]) for point in points]
         panel.plot(values, printed, label="VSRN on COCO 1K, published", **styles["printed"])
         panel.axhline(0, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
