@@ -115,7 +115,9 @@ _ALL = (
         "test items as each method represents them, in the plane",
         mrl_maps.representations,
     ),
-    Exhibit("mrl-clusters", mrl_methods.PAPER, "four classes round their learned centres", mrl_maps.clusters),
+    Exhibit(
+        "mrl-clusters", mrl_methods.PAPER, "four classes round their learned centres", mrl_maps.clusters, folds=False
+    ),
     Exhibit(
         "sharing-lambda",
         sharing.PAPER,
@@ -141,7 +143,11 @@ _ALL = (
         of_training=True,
     ),
     Exhibit(
-        "sharing-failures", sharing.PAPER, "queries whose first answers share no label, and why", failures.failures
+        "sharing-failures",
+        sharing.PAPER,
+        "queries whose first answers share no label, and why",
+        failures.failures,
+        folds=False,
     ),
     Exhibit(
         "aoq-batch",
@@ -194,9 +200,16 @@ _ALL = (
         "FLOPs and latency of scoring, VSE-infinity = 1",
         dive_cost.cost,
         split="val",
+        folds=False,
     ),
     Exhibit("dive-tsne", dive_runs.PAPER, "elements of sets in the plane, by slot", dive_tsne.elements),
-    Exhibit("dive-attention", dive_runs.PAPER, "what slots take of a picture, round by round", dive_attention.maps),
+    Exhibit(
+        "dive-attention",
+        dive_runs.PAPER,
+        "what slots take of a picture, round by round",
+        dive_attention.maps,
+        folds=False,
+    ),
     Exhibit(
         "ncr-losses",
         ncr_runs.PAPER,

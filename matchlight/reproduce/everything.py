@@ -65,8 +65,8 @@ def make_all(exhibits: Iterable[Exhibit], pairs: Pairs, out: Path, **options: An
 
 def _made(one: Exhibit, pairs: Pairs, out: Path, given: Mapping[str, Any]) -> Outcome:
     asked = {**given, "seeds": given.get("seeds", 1) if one.averages else 1}
-    if one.of_training:
-        asked = {name: value for name, value in asked.items() if name not in ("split", "fold")}
+    unused = ("split", "fold") if one.of_training else () if one.folds else ("fold",)
+    asked = {name: value for name, value in asked.items() if name not in unused}
     if is_finished(one, pairs, out, asked):
         return Outcome(one.name, "kept")
     began = time.monotonic()

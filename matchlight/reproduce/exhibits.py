@@ -278,6 +278,7 @@ class Exhibit:
     averages: bool = False  # over seeds; others show one run
     several: bool = False  # data sets side by side; others show one
     split: str = ""  # the one that is measured if none is asked for and the data has it; else testall or test
+    folds: bool = True  # has figures that can be means over galleries; others show single items
     of_training: bool = False  # shows what training logs: there is no split or fold to choose
 
     @property
@@ -296,6 +297,8 @@ class Exhibit:
             if value is not None and name not in (*SHARED, *self.options):
                 own = f"its own are {', '.join(self.options)}" if self.options else "it has none of its own"
                 raise BadInput(f"{self.name} takes no option {name!r}; {own}")
+        if options.get("fold") is not None and not self.folds:
+            raise BadInput(f"--fold {options['fold']}: {self.name} has no figures of a gallery; it shows single items")
         for name in ("split", "fold"):
             if self.of_training and options.get(name) is not None:
                 raise BadInput(f"--{name} {options[name]}: {self.name} shows the training itself; it measures no split")

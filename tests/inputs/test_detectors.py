@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import matchlight as ml
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.inputs.features.detectors import SURE, Detector, Looked, best_regions, detect, packed
-from tests.tiny import tiny_pictures
+from matchlight.pairs import BadPicture
+from tests.tiny import Painted, tiny_pictures
 
 transformers = pytest.importorskip("transformers")
 PREPROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -126,6 +129,23 @@ def test_regions_become_a_data_set_that_semantic_sharing_reads(detr: str, tmp_pa
     }
     run = ml.train("semantic_sharing", pairs, tmp_path / "run", device="cpu", word_dim=8, **settings)
     assert run.info["sizes"]["regions"] == 5
+
+
+class WithAGap(Painted):
+    """The second picture cannot be read."""
+
+    def open(self, index: int) -> Image.Image:
+        if index == 1:
+            raise BadPicture("gone")
+        return super().open(index)
+
+
+def test_a_picture_that_cannot_be_read_has_blank_regions_of_no_class(detr: str) -> None:
+    pairs = tiny_pictures(6, held=1)
+    assert isinstance(pairs.pictures, Painted)
+    found = detect(replace(pairs, pictures=WithAGap(pairs.pictures.shown)), detr, device="cpu", regions=3)
+    assert not found.features[1].any() and not found.boxes[1].any() and (found.objects[1] == -1).all()
+    assert found.features[[0, 2, 3, 4, 5]].any((1, 2)).all()
 
 
 @pytest.mark.parametrize(("name", "hint"), [("detr", "hf:NAME"), ("hf:/nowhere/at/all", "no detector that can be had")])

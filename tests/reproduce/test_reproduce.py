@@ -90,6 +90,7 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
         (["mrl-pr", "preset=inriaa"], "did you mean 'inria'"),
         (["mrl-convergence", "--split", "val"], "shows the training itself"),
         (["mrl-pr", "--fold", "5"], "two folds"),
+        (["sharing-failures", "--fold", "2"], "shows single items"),
         (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files, or four"),
         (["aoq-ranks", "--scores", "none.npy"], "none.npy"),
         (["ncr-losses", "--run", "nowhere"], "not a run folder"),
