@@ -24,6 +24,7 @@ from matchlight.reproduce import style
 from matchlight.reproduce.contact_sheet import contact_sheet, thumbnails
 from matchlight.reproduce.exhibits import Exhibit
 from matchlight.reproduce.numbers import as_markdown, plain
+from matchlight.training.registry import methods, nearest
 
 ALL = "all"
 State = Literal["made", "kept", "left out", "failed"]
@@ -49,6 +50,7 @@ def make_all(exhibits: Iterable[Exhibit], pairs: Pairs, out: Path, **options: An
     """Make every exhibit; `options` are seeds, quick, settings, device, split and fold."""
     style.ready()
     given = {name: value for name, value in options.items() if value is not None}
+    _check_settings(given.get("settings", {}))
     listed = list(exhibits)
     outcomes = []
     with files.locked(out, "making exhibits there"):
@@ -61,6 +63,14 @@ def make_all(exhibits: Iterable[Exhibit], pairs: Pairs, out: Path, **options: An
             )
         _summary(out, listed, outcomes)
     return outcomes
+
+
+def _check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse a name that no method has: exhibits leave aside what does not concern them, and nobody would see it."""
+    known = {"preset", "slots", *(name for one in methods().values() for name in one.defaults)}
+    for name in settings:
+        if name not in known and "." not in name:  # with a dot it belongs to a method that another is built on
+            raise BadInput(f"no method takes an argument {name!r}; {nearest(name, known)}")
 
 
 def _made(one: Exhibit, pairs: Pairs, out: Path, given: Mapping[str, Any]) -> Outcome:

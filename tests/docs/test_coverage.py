@@ -49,3 +49,7 @@ def test_the_guide_has_a_row_and_a_small_picture_of_every_exhibit() -> None:
     assert [name for name, _ in shown] == list(EXHIBITS)
     sizes = [(ROOT / "docs" / picture).stat().st_size for _, picture in shown]
     assert sum(sizes) < 1_500_000 and min(sizes) > 1000
+
+
+def test_more_than_the_93_things_first_counted_are_listed() -> None:
+    assert len(rows()) > 93

@@ -99,6 +99,8 @@ def test_the_command_exits_by_what_became_of_it(
     assert main([*words, str(tmp_path / "none")]) == 2
     assert main([*words, str(tmp_path / "none"), "--noise", "0.2"]) == 2
     assert "belongs to single exhibits" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "none"), "epchs=2"]) == 2
+    assert "did you mean 'epochs'" in capsys.readouterr().err
 
 
 def vectors() -> Pairs:
