@@ -11,6 +11,7 @@ import pytest
 import matchlight as ml
 from matchlight.cli import main
 from matchlight.core import BadInput, Sizes
+from matchlight.files import read_json
 from matchlight.inputs.weights import weight_store
 from matchlight.methods.captioning import Described
 from matchlight.parts.objectives import Hinge, Probable
@@ -59,3 +60,15 @@ def test_the_loss_in_place_of_the_hinge_ranks_and_the_rest_stays(name: str) -> N
     ranking = getattr(robust, "ranking", robust)
     assert isinstance(ranking, Probable) and ranking.kind == "gce"
     assert isinstance(getattr(hinge, "ranking", hinge), Hinge) or name == "pvse"  # whose hinge is its own
+
+
+def test_a_run_keeps_how_likely_its_hits_were_on_validation_pictures(tmp_path: Path) -> None:
+    pairs = tiny_pairs(120, 2, held=30)
+    small = {**tiny_settings(methods()["vse_infty"].defaults), "epochs": 2}
+    run = ml.train("vse_infty", pairs, tmp_path / "run", device="cpu", **small)
+    kept = read_json(run.folder / "chance.json", "a run's chances")
+    assert kept["image"]["measured"]["questions"] >= 40
+    bare = pairs.select(np.arange(40), np.zeros(0, np.int64))
+    with ml.Index.build(run, bare, tmp_path / "index") as index:
+        found = index.search(pairs.captions[0])
+        assert found.chances_from == "run" and all(hit.chance is not None for hit in found.hits)
