@@ -26,6 +26,7 @@ from matchlight.pairs import PictureSource
 
 SIDE = 16
 CLOSE = 4.0  # grey levels between two thumbnails, on average
+FURTHEST = 48  # grey levels in any cell of two hits that are shown as one: a small thing more is another picture
 LOOKED_AT = 20_000  # more pictures than this are compared by their bytes alone
 LEADERS = 64  # thumbnails compared within a bucket of equal quarter-hashes
 T = TypeVar("T")
@@ -108,8 +109,9 @@ def _merge(group: np.ndarray, one: int, other: int) -> None:
 
 
 def same_picture(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two thumbnails (SIDE, SIDE, 3) show one picture: close throughout, and a quarter of the hash agrees."""
-    close = np.abs(one.astype(np.int16) - other.astype(np.int16)).mean() <= CLOSE
+    """Whether two thumbnails (SIDE, SIDE, 3) show one picture: close everywhere, and a quarter of the hash agrees."""
+    apart = np.abs(one.astype(np.int16) - other.astype(np.int16))
+    close = apart.mean() <= CLOSE and apart.max() <= FURTHEST
     return bool(close and any(a == b for a, b in zip(_quarters(one), _quarters(other), strict=True)))
 
 
