@@ -248,7 +248,7 @@ class SmallTowers(Towers):
 HEADS = {"dim": 1024, "hidden": 1024, "sentences": "minilm", "sentences_rate": 0.0, "pooling": "top", "norm": False}
 HEADS |= {"top_regions": 5, "top_words": 3, "drop_words": 0.0, "loss": "infonce", "temperature": 0.05}
 STARTER = {**HEADS, "backbone": "dinov2-small", "pixels": SIZE, "tokens": "both", "cells": "4x4"}
-SMALL = {**HEADS, "backbone": "lite0", "pixels": SMALL_SIZE, "finetune": True, "hidden": 512}
+SMALL = {**HEADS, "backbone": "lite0", "pixels": SMALL_SIZE, "finetune": True, "hidden": 128, "top_regions": 25}
 
 
 def towers(kind: str, grid: int) -> Towers:
@@ -463,29 +463,64 @@ def begin_small(net: Towers, work: Path, sets: dict[str, list[Part]], asked: arg
         early = ".stem." in name or any(f".blocks.{k}." in name for k in range(TRUNK))
         parameter.requires_grad_(parameter.requires_grad and not (".backbone." in name and early))
     teacher = vectors(large, stored, captions=False)[0]
-    maps = Stored(work, training_parts(work, sets, asked), "trunk")
-    start_by_regression(net, maps, teacher, np.random.default_rng(asked.seed))
+    parts = training_parts(work, sets, asked)
+    start_by_projection(net, lite_means(net, work, parts), teacher, caption_vectors(large, stored), stored, asked)
     return teacher
 
 
-@torch.no_grad()
-def start_by_regression(net: Towers, maps: Stored, teacher: Tensor, rng: np.random.Generator) -> None:
-    """The new projection begins as the ridge regression of the teacher's vectors on the mean of lite0's cells."""
+def lite_means(net: Towers, work: Path, parts: list[Part]) -> Tensor:
+    """The mean of lite0's cells for every picture of some parts, computed once."""
     assert isinstance(net, SmallTowers)
     net.eval()
-    some = np.sort(rng.permutation(len(maps))[:6000])
-    cells = [net.cells(maps.pictures(span)) for span in np.array_split(some, 48)]
-    x, wanted = torch.cat([one.mean(1) for one in cells]).double(), teacher[some].double()
-    centred, target = x - x.mean(0), wanted - wanted.mean(0)
-    spread = centred.T @ centred
-    ridge = 0.3 * spread.diagonal().mean() * torch.eye(len(spread)).double()
-    weight = torch.linalg.solve(spread + ridge, centred.T @ target)
+    for part in parts:
+        path = work / f"{part.name}.means.npy"
+        if not path.exists():
+            maps = torch.from_numpy(np.load(work / f"{part.name}.trunk.npy"))
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+                save(path, torch.cat([net.cells(some.float()).mean(1).float() for some in maps.split(64)]).numpy())
+    return torch.cat([torch.from_numpy(np.load(work / f"{part.name}.means.npy")) for part in parts])
+
+
+@torch.inference_mode()
+def caption_vectors(net: Towers, stored: Stored, *, each: int = 2) -> Tensor:
+    """(pictures, each, dim): the first captions of every picture as the caption tower reads them."""
+    rows = np.concatenate([own[np.arange(each) % len(own)] for own in stored.captions])
+    spans = np.array_split(rows, -(-len(rows) // 512))
+    with torch.autocast("cpu", torch.bfloat16):
+        return torch.cat([net.texts(stored.texts(span)).float() for span in spans]).view(len(stored), each, -1)
+
+
+def start_by_projection(
+    net: Towers, means: Tensor, teacher: Tensor, texts: Tensor, stored: Stored, asked: argparse.Namespace
+) -> None:
+    """The projection alone, on the mean of the cells: ridge regression on the teacher, then captions beside it."""
+    centre, size = means.mean(0), means.std(0) + 1e-3
+    x, target = (means - centre) / size, teacher.clone()
+    ridge = 0.3 * len(x) * torch.eye(x.shape[1])
+    weight = torch.linalg.solve(x.T @ x + ridge, x.T @ (target - target.mean(0))).requires_grad_()
+    bias = target.mean(0).clone().requires_grad_()
+    optimiser = torch.optim.AdamW([weight, bias], lr=asked.linear_rate, weight_decay=0.02)
+    rng, batch, texts = np.random.default_rng(asked.seed), 512, texts.clone()
+    steps = asked.linear_epochs * (len(x) // batch)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for step in range(steps):
+        places = torch.from_numpy(rng.choice(len(x), batch, replace=False))
+        images = F.normalize(F.dropout(x[places], 0.1) @ weight + bias, dim=-1)
+        said = texts[places, step % texts.shape[1]]
+        loss = contrast(images, said, torch.arange(batch), 0.05)
+        loss = loss + asked.distil * (1 - (images * target[places]).sum(1)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        rates.step()
+        if step % 100 == 0:
+            print(f"projection, step {step}: {loss.item():.3f}", flush=True)
     regions = net.picture.regions  # type: ignore[union-attr]
-    regions.settle()  # type: ignore[operator]
-    set_directions(regions.linear, weight)  # type: ignore[arg-type]
-    size = regions.linear.weight.square().mean().sqrt() / weight.square().mean().sqrt()  # type: ignore[union-attr]
-    pooled = [regions.pooled(Items(one, None, torch.arange(len(one)), {})).mean(0) for one in cells[:8]]  # type: ignore[operator]
-    regions.linear.bias.copy_(size * wanted.mean(0) - torch.stack(pooled).mean(0))  # type: ignore[union-attr]
+    with torch.no_grad():
+        regions.settle()  # type: ignore[operator]
+        raw = weight / size[:, None]
+        regions.linear.weight.copy_(raw.T)  # type: ignore[union-attr]
+        regions.linear.bias.copy_(bias - centre @ raw)  # type: ignore[union-attr]
 
 
 def ship(work: Path, sets: dict[str, list[Part]], asked: argparse.Namespace, clock: Clock) -> None:
@@ -534,6 +569,8 @@ def main() -> None:
     parser.add_argument("--distil", type=float, default=4.0)
     parser.add_argument("--teacher", default="heads-flickr8k+coco-0.pt")
     parser.add_argument("--student", default="small-flickr8k+coco-0.pt")
+    parser.add_argument("--linear-epochs", type=int, default=15)
+    parser.add_argument("--linear-rate", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6)
     asked = parser.parse_args()
