@@ -38,10 +38,9 @@ def ratios(export: Export, towers: OnnxTowers) -> dict[str, float]:
     given = export.real
     assert given is not None
     seen, tokens, mask = next(iter(given.values())), given[TOKENS], given[MASK]
-    one = {"picture": seen[:1], TOKENS: tokens[:1], MASK: mask[:1]}
     pairs = {
-        SEEN: (lambda: export.by_torch({**one, "picture": seen}), lambda: towers.image(seen)),
-        READ: (lambda: export.by_torch({**given, next(iter(given)): seen[:1]}), lambda: towers.text(tokens, mask)),
+        SEEN: (lambda: export.seen_by_torch(seen), lambda: towers.image(seen)),
+        READ: (lambda: export.read_by_torch(tokens, mask), lambda: towers.text(tokens, mask)),
     }
     out = {}
     for side, (plain, own) in pairs.items():

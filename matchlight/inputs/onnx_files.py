@@ -36,12 +36,16 @@ def is_installed() -> bool:
 
 def open_session(path: Path, *, threads: int) -> InferenceSession:
     """A file, ready to run on a CPU with so many threads."""
+    return _session(os.fspath(path), threads=threads)
+
+
+def _session(model: str | bytes, *, threads: int) -> InferenceSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def write_network(
@@ -117,15 +121,26 @@ def has_any(path: Path, kinds: Sequence[str]) -> bool:
     return any(node.op_type in kinds for node in onnx.load(os.fspath(path)).graph.node)
 
 
-def has_outside_data(path: Path) -> bool:
-    """Whether a file takes weights from other files, whose paths a stranger could have chosen; False if unreadable."""
+def takes_weights_elsewhere(path: Path) -> bool:
+    """Whether a file takes weights from other files, whose paths a stranger could have chosen."""
     import onnx
 
-    try:
-        graph = onnx.load(os.fspath(path), load_external_data=False).graph
-    except Exception:  # of the packages below onnx; whoever opens the file says what is wrong with it
-        return False
+    graph = onnx.load(os.fspath(path), load_external_data=False).graph
     return any(one.data_location == onnx.TensorProto.EXTERNAL for one in graph.initializer)
+
+
+def open_part(path: Path, inputs: Sequence[str], output: str, *, threads: int) -> InferenceSession:
+    """The part of a file that leads from some inputs to one output: ONNX Runtime would compute all the rest as well."""
+    import onnx
+    from onnx.utils import Extractor
+
+    model = onnx.load(os.fspath(path), load_external_data=False)
+    known = {one.name for one in model.graph.input}
+    kept = [one for one in model.graph.initializer if one.name not in known]  # without values for inputs left out
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    part = Extractor(model).extract_model(list(inputs), [output])
+    return _session(part.SerializeToString(), threads=threads)
 
 
 @contextmanager

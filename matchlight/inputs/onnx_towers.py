@@ -23,7 +23,7 @@ import numpy as np
 from matchlight import files
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.preprocessing import Preprocessing, as_size, known_resample
-from matchlight.inputs.onnx_files import INSTALL, has_outside_data, is_installed, open_session
+from matchlight.inputs.onnx_files import INSTALL, is_installed, open_part, takes_weights_elsewhere
 from matchlight.inputs.text.captions import pad
 from matchlight.inputs.text.vocabulary import Vocabulary
 
@@ -80,7 +80,7 @@ class OnnxTowers:
 
     path: Path
     info: TowersInfo
-    session: InferenceSession
+    towers: dict[str, InferenceSession]  # by output
 
     @staticmethod
     def open(path: str | Path, *, threads: int | None = None) -> OnnxTowers:
@@ -90,17 +90,16 @@ class OnnxTowers:
             raise BadInput(f"{path}: no such file; `matchlight export RUN -o {path.name}` writes one")
         if not is_installed():
             raise BadInput(f"{path}: needs the packages onnx and onnxruntime: {INSTALL}")
-        if has_outside_data(files.regular(path)):
-            raise BadInput(
-                f"{path}: keeps its weights in other files, which are not read; `matchlight export` does not"
-            )
+        threads = threads or os.cpu_count() or 1
         try:
-            session = open_session(files.regular(path), threads=threads or os.cpu_count() or 1)
-            found = session.get_modelmeta().custom_metadata_map.get(KEY)
-        except Exception as problem:  # ONNX Runtime has exceptions of its own for each way a file can be broken
+            info = _checked(path)
+            sides = {SEEN: [info["picture"]["input"]], READ: [TOKENS, MASK]}
+            return OnnxTowers(path, info, {k: open_part(path, names, k, threads=threads) for k, names in sides.items()})
+        except BadInput:
+            raise
+        except Exception as problem:  # ONNX and ONNX Runtime have exceptions of their own for each way to be broken
             why = " ".join(str(problem).split())[:120]
             raise BadInput(f"{path}: not an ONNX file that can be opened ({why})") from None
-        return OnnxTowers(path, _checked(found, path), session)
 
     @property
     def is_dual(self) -> bool:
@@ -165,11 +164,7 @@ class OnnxTowers:
         return self._run(READ, {TOKENS: tokens.astype(np.int64), MASK: mask.astype(bool)})
 
     def _run(self, wanted: str, given: dict[str, np.ndarray]) -> np.ndarray:
-        import onnxruntime
-
-        alone = onnxruntime.RunOptions()
-        alone.only_execute_path_to_fetches = True  # the other tower rests
-        return cast(np.ndarray, self.session.run([wanted], given, alone)[0])
+        return cast(np.ndarray, self.towers[wanted].run([wanted], given)[0])
 
     def pictures(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Pictures of any size -> (N, vectors, dim)."""
@@ -183,12 +178,17 @@ class OnnxTowers:
         return self.text(tokens, mask)
 
 
-def _checked(found: str | None, path: Path) -> TowersInfo:
+def _checked(path: Path) -> TowersInfo:
     """What a file says of itself, if it is what `matchlight export` writes."""
-    if found is None:
+    import onnx
+
+    if takes_weights_elsewhere(files.regular(path)):
+        raise BadInput(f"{path}: keeps its weights in other files, which are not read; `matchlight export` does not")
+    said = {one.key: one.value for one in onnx.load(os.fspath(path), load_external_data=False).metadata_props}
+    if KEY not in said:
         raise BadInput(f"{path}: an ONNX file of another tool; `matchlight export RUN` writes those that are read here")
     try:
-        info = json.loads(found)
+        info = json.loads(said[KEY])
         known = info["format"] == FORMAT and isinstance(info["picture"], dict) and isinstance(info["caption"], dict)
         numbers = all(isinstance(info[name], int | float) for name in ("dim", "vectors", "scale", "bias", "opset"))
     except (ValueError, KeyError, TypeError) as problem:

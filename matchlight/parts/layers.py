@@ -39,7 +39,9 @@ def masked_softmax(x: Tensor, mask: Tensor | None, dim: int = -1) -> Tensor:
 def top_mean(x: Tensor, mask: Tensor | None, *, k: int) -> Tensor:
     """(N, K, D) -> (N, D): per dimension, the mean of its `k` largest real values (all of them if fewer)."""
     filled = x if mask is None else x.masked_fill(~mask[..., None], FAR)
-    best = largest(filled, min(k, x.shape[1]))
+    if mask is not None and torch.onnx.is_in_onnx_export():  # a set of any size: ONNX cannot take fewer than k
+        filled = F.pad(filled, (0, 0, 0, k), value=FAR)
+    best = largest(filled, min(k, filled.shape[1]))
     if mask is None:
         return best.mean(1)
     have = mask.sum(1).clamp(min=1, max=best.shape[1])  # sets smaller than k average what they have

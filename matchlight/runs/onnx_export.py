@@ -2,7 +2,7 @@
 
 Batches and captions may have any length. The picture tower begins at pixels wherever the run reads pictures: a frozen
 backbone becomes part of it. An ensemble of dual encoders is one dual encoder whose vectors are the members' side by
-side. With int8, matrix products are rounded; convolutions are not, since it costs them dear and gains no time
+side. With int8, matrix products are rounded; convolutions are not, since that costs much accuracy
 (docs/integrations.md has the figures).
 """
 
@@ -251,20 +251,26 @@ class Export:
         assert self.pairs is not None
         return np.flatnonzero(self.pairs.picture < pictures)[:COMPARED]
 
-    @torch.inference_mode()
     def by_torch(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the run itself makes of inputs."""
-        pictures, tokens, mask = (torch.from_numpy(value) for value in given.values())
+        pictures, tokens, mask = given.values()
+        return {SEEN: self.seen_by_torch(pictures), READ: self.read_by_torch(tokens, mask)}
+
+    @torch.inference_mode()
+    def seen_by_torch(self, pictures: np.ndarray) -> np.ndarray:
+        """(N, K, D) of pixels or features."""
+        x = torch.from_numpy(pictures)
         if self.backbone is not None:
-            pictures = self.backbone.pooled(pictures) if self.run.view.kind == "pooled" else self.backbone(pictures)
-        matcher = self.run.matcher.eval()
-        number = {len(x): torch.arange(len(x)) for x in (pictures, tokens)}
-        seen = Items(pictures.to(self.run.device), None, number[len(pictures)])
-        read = Items(tokens, mask, number[len(tokens)], {"length": mask.sum(1)}).to(self.run.device)
-        return {
-            SEEN: joined(matcher.embed(IMAGE, seen)).cpu().numpy(),
-            READ: joined(matcher.embed(TEXT, read)).cpu().numpy(),
-        }
+            x = self.backbone.pooled(x) if self.run.view.kind == "pooled" else self.backbone(x)
+        items = Items(x.to(self.run.device), None, torch.arange(len(x)))
+        return joined(self.run.matcher.eval().embed(IMAGE, items)).cpu().numpy()
+
+    @torch.inference_mode()
+    def read_by_torch(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """(N, K, D) of word ids and which are real."""
+        x, real = torch.from_numpy(tokens), torch.from_numpy(mask)
+        items = Items(x, real, torch.arange(len(x)), {"length": real.sum(1)}).to(self.run.device)
+        return joined(self.run.matcher.eval().embed(TEXT, items)).cpu().numpy()
 
 
 # ---- writing and checking --------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tiny import pairs_for, tiny_pairs, tiny_settings
 
 import matchlight as ml
 from matchlight.cli import main
-from matchlight.core import BadInput
+from matchlight.core import TEXT, BadInput, Items
 from matchlight.inputs.onnx_towers import KEY, OnnxTowers
 from matchlight.pairs import Pairs
 from matchlight.runs.evaluation import split_scores
@@ -54,6 +55,15 @@ def test_towers_give_what_torch_gives(name: str, tmp_path: Path) -> None:
     made = export_onnx(run, tmp_path / "a.onnx", pairs=pairs_for(name))
     assert made.real is not None and max(made.random, made.real) < 1e-5 and made.cosine > 0.99999
     assert (made.opset, made.bytes) == (17, (tmp_path / "a.onnx").stat().st_size)
+
+
+def test_a_caption_shorter_than_the_values_that_are_averaged_is_read(tmp_path: Path) -> None:
+    run = trained("vse_infty", tmp_path / "run", pooling="top", top_words=3, dim=16, hidden=8, word_dim=8, epochs=1)
+    export_onnx(run, tmp_path / "a.onnx")
+    short = OnnxTowers.open(tmp_path / "a.onnx").text(np.array([[5]]), np.ones((1, 1), bool))
+    items = Items(torch.tensor([[5]]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, dtype=torch.int64))
+    with torch.inference_mode():
+        np.testing.assert_allclose(short, run.matcher.eval().embed(TEXT, items).members[0].vectors, atol=1e-6)
 
 
 def test_int8_is_near_and_said_to_be_so(tmp_path: Path) -> None:
