@@ -30,6 +30,10 @@ T = TypeVar("T")
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+class BadInput(ValueError):
+    """What a user gave cannot be used; the message is one line: what, where, and what would have worked."""
+
+
 def say(message: str) -> None:
     """One line for the person at the terminal; never parsed as markup, since it may quote a user's file."""
     err.print("\n".join(visible(line) for line in message.split("\n")), markup=False)

@@ -19,15 +19,15 @@ from typing import NotRequired, TypedDict
 import torch
 from torch import Tensor, nn
 
-IMAGE, TEXT = "image", "text"
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]  # what a JSON file can hold
+# Names that need no torch live where reading data finds them without it; here they are part of the vocabulary too.
+from matchlight.console import BadInput as BadInput
+from matchlight.files import Json as Json
+from matchlight.pairs import IMAGE as IMAGE
+from matchlight.pairs import TEXT as TEXT
+
 Rates = dict[str, float] | float  # factors on the learning rate: one a parameter group, or one for all; 0 = frozen
 Schedule = Callable[[int, int, int], Rates]  # (epoch, step, steps an epoch) -> factors
 Terms = dict[str, Tensor]  # named, already weighted losses, one value per pair or one in all
-
-
-class BadInput(ValueError):
-    """What a user gave cannot be used; the message is one line: what, where, and what would have worked."""
 
 
 def _move(extra: dict[str, Tensor], how: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:

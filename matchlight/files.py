@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from matchlight.console import VERSION
-from matchlight.core import BadInput
+from matchlight.console import VERSION, BadInput
 
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]  # what a JSON file can hold
 LOCK = ".lock"  # in a folder that a process holds
 DRAFT = re.compile(r"\.(.+)\.(\d+)(?:-([0-9a-f]{8}))?(?:\.\w{8})?\.tmp(?:\.\w+){0,2}")  # of what, process, machine
 FULL = "the disk is full; make room and run it again"

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 import numpy as np
 
 from matchlight import plugins
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 if TYPE_CHECKING:
     from PIL import Image
     from scipy.sparse import csr_matrix
+
+IMAGE, TEXT = "image", "text"
 
 
 class ReadOptions(TypedDict, total=False):

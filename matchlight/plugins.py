@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import NamedTuple, NoReturn
 
-from matchlight.console import say
+from matchlight.console import BadInput, say
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "methods": {
@@ -176,6 +176,4 @@ def warn_once(line: str) -> None:
 
 
 def _refuse(line: str, cause: Exception | None = None) -> NoReturn:
-    from matchlight.core import BadInput  # here, because it loads torch, and listing names must not
-
     raise BadInput(line) from cause

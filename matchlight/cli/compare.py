@@ -69,7 +69,7 @@ def compare(asked: CompareOptions) -> None:
 
 
 def _shares(text: str) -> list[float]:
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
 
     try:
         shares = [float(word) for word in text.split(",")]

@@ -204,7 +204,7 @@ def features(asked: FeatureOptions) -> None:
 
     Example: matchlight data features my_photos -o my_features --kind pooled
     """
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.data import formats
     from matchlight.files import new_folder
     from matchlight.inputs import features as stores

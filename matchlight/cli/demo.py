@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from matchlight import files
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeGuard
 
 import typer
 
-from matchlight.console import visible
+from matchlight.console import BadInput, visible
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 DEBUG = "MATCHLIGHT_DEBUG"
@@ -26,7 +26,7 @@ def explain(error: BaseException) -> tuple[int, list[str]]:
         return INTERRUPTED, ["interrupted"]
     if _is_usage(error):
         return BAD_INPUT, _usage(error)
-    if _is_bad_input(error):
+    if isinstance(error, BadInput):
         return BAD_INPUT, [one_line(str(error))]
     if isinstance(error, OSError):
         return BAD_INPUT, [_system(error)]
@@ -56,11 +56,6 @@ def nearest(word: str, known: list[str]) -> str:
     """'; did you mean X?' for the known word nearest to a mistyped one, else nothing."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _is_bad_input(error: BaseException) -> bool:
-    core = sys.modules.get("matchlight.core")  # not loaded: nothing can have raised it, and loading it costs seconds
-    return core is not None and isinstance(error, core.BadInput)
 
 
 class UsageError(Protocol):

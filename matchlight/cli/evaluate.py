@@ -81,7 +81,7 @@ def evaluate(asked: EvaluateOptions) -> None:
 
     Example: matchlight evaluate runs/first --data scenes --split test --ci
     """
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
 
     if asked.from_run or asked.qrels:
         report_on_lists(asked)
@@ -163,7 +163,7 @@ def _of_vectors(vectors: Path, pairs: Pairs, split: str, *, device: str) -> Scor
 
 def report_on_lists(asked: EvaluateOptions) -> None:
     """Print the report on ranked lists of any tool."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.measuring.rankings import evaluate_both, evaluate_rankings, ranked_table, read_qrels, read_run
 
     theirs, truths = asked.from_run or [], asked.qrels or []

@@ -78,7 +78,7 @@ def index(asked: IndexOptions) -> None:
 
 def _answering(asked: IndexOptions) -> Path | None:
     """The run that answers questions: the one that encodes the data, or the one that made given vectors."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
 
     if asked.model is not None and asked.model.suffix == ".onnx" and asked.run is None and asked.vectors is None:
         return asked.model
@@ -131,8 +131,7 @@ def search(asked: SearchOptions) -> None:
 
     Example: matchlight search scenes.index "a dog +red -car" --where from=2024-05 --top 5
     """
-    from matchlight.console import say
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput, say
     from matchlight.indexing import Index
 
     if asked.words is None and asked.image is None and asked.like is None:
@@ -173,7 +172,7 @@ def _line(hit: Hit) -> list[str]:
 
 def _where(given: list[str]) -> dict[str, list[str]]:
     """name=value pairs; the same name twice means either."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
 
     out: dict[str, list[str]] = {}
     for pair in given:

@@ -144,7 +144,7 @@ def train(asked: TrainOptions) -> None:
 
 def _arguments(given: dict[str, str]) -> dict[str, str]:
     """What was typed as name=value; an option typed that way, or a name of Python's own call, is refused."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
 
     for name in given:
         if (option := name.replace("_", "-")) in OPTIONS:
@@ -238,7 +238,7 @@ def import_(
 
 
 def _imported(checkpoints: list[str], method: str | None, vocab: Path | None, out: Path) -> Run:
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.runs.importing import import_checkpoints, import_joint_model, merge_adapters
 
     joint = checkpoints[0].startswith("hf:")

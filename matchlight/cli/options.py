@@ -45,7 +45,7 @@ Address = Annotated[
 
 def data_set(data: Path | None, vectors: Path | None) -> Pairs:
     """The data set that was named, or the one that vectors bring with them."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.inputs.given_vectors import data_of_vectors
     from matchlight.pairs import Pairs
 

@@ -67,7 +67,7 @@ def reproduce(asked: ReproduceOptions) -> None:
     if asked.name is None:
         _list(json=asked.json)
         return
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.reproduce import exhibit
     from matchlight.reproduce.everything import ALL
 
@@ -101,7 +101,7 @@ def _read(asked: ReproduceOptions) -> list[Pairs]:
 
 def _all(asked: ReproduceOptions, own: dict[str, Any]) -> None:
     """Every exhibit; exit 1 where one failed, 2 where the data suits none."""
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.reproduce import reproduce_all
 
     assert asked.out is not None

@@ -101,7 +101,7 @@ def remove(name: Name, as_json: Json = False) -> None:
 
     Example: matchlight weights remove mpnet
     """
-    from matchlight.core import BadInput
+    from matchlight.console import BadInput
     from matchlight.inputs.weights.known_weights import find
     from matchlight.inputs.weights.weight_store import remove as delete
     from matchlight.runs.starters import STARTERS

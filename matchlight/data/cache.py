@@ -18,8 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.files import LOCK, Lock, remove_leftovers, try_lock, write_text
 
 META, PROGRESS = "meta.json", "progress.json"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.decoding import notes_of
 from matchlight.data.near_duplicates import in_threads
 from matchlight.pairs import PictureSource

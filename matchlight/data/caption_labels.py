@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from matchlight.console import track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, track
 from matchlight.data.tokenising import tokenize
 from matchlight.pairs import Labels, Pairs
 

@@ -16,10 +16,10 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.cells import plain_cell, safe_cell, spellings
 from matchlight.data.fingerprints import is_same_data
-from matchlight.files import new_file, read_json, regular, write_json
+from matchlight.files import Json, new_file, read_json, regular, write_json
 from matchlight.pairs import Pairs
 
 TABLE, SUMMARY = "pairs.csv", "summary.json"

@@ -19,9 +19,9 @@ from typing import TypeVar
 import numpy as np
 
 from matchlight import files
-from matchlight.console import track
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput, track
 from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
+from matchlight.files import Json
 from matchlight.pairs import PictureSource
 
 SIDE = 16

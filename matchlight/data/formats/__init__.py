@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Unpack
 
 from matchlight import plugins
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats import relevance_file
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data.formats.base import Options
 from matchlight.data.formats.safety import safe_name
 from matchlight.data.formats.splits import default_splits

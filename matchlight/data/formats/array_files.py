@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.safety import check_size
 
 if TYPE_CHECKING:

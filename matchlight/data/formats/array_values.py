@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 MAX_CLASSES = 100_000
 

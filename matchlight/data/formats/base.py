@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.pairs import Pairs
 

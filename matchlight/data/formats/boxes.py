@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.safety import inside, load_npy
 from matchlight.pairs import Pairs
 

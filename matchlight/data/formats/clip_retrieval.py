@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.parquet import records

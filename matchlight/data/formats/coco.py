@@ -12,11 +12,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations, split_name
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
+from matchlight.files import Json
 from matchlight.pairs import Pairs
 
 FOLDER = "annotations"

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data.formats.annotations import problem
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.pairs import Problem

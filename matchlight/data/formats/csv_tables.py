@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_lines import LONGEST_CELL, CsvRows

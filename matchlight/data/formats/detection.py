@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from matchlight import plugins
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.base import Format
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.folder_walk import walk

@@ -16,8 +16,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from matchlight.console import say, track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say, track
 from matchlight.data.formats.decoding import AVIF, SUFFIXES
 from matchlight.data.formats.safety import safe_name
 from matchlight.pairs import Labels, Pairs

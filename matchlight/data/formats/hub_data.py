@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchlight.console import say
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput, say
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.formats.annotations import split_name
 from matchlight.data.formats.arrow_folder import arrow_pairs
@@ -24,7 +23,7 @@ from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.export import entries_with_bytes, write_relevance
 from matchlight.data.formats.hub_features import LISTS, PICTURE, TEXTS, hub_features, hub_schema, split_file
 from matchlight.data.formats.split_folders import USUAL
-from matchlight.files import write_json
+from matchlight.files import Json, write_json
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:

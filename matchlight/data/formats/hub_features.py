@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from matchlight.core import Json
+from matchlight.files import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

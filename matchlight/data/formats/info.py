@@ -12,8 +12,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from matchlight.console import track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, track
 from matchlight.data.formats.annotations import EXAMPLES
 from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
 from matchlight.data.formats.safety import bad_rows

@@ -11,12 +11,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.export import copy_pictures, entries, write_relevance
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
+from matchlight.files import Json
 from matchlight.pairs import Pairs
 
 FILES = ("captions.jsonl", "metadata.jsonl")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.picture_files import with_pictures_beside
 from matchlight.data.formats.safety import inside
+from matchlight.files import Json
 from matchlight.pairs import Pairs
 
 OTHERS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json")  # of Hugging Face datasets

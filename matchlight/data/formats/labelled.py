@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data.formats import array_files
 from matchlight.data.formats.array_values import multi_hot, one_per_item, text_lines
 from matchlight.data.formats.base import Format, Options

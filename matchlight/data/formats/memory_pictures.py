@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.decoding import MAX_PIXELS, decode
 from matchlight.data.formats.sources import Pictures
 from matchlight.pairs import BadPicture, Labels, Pairs

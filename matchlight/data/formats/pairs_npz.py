@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matchlight.console import track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, track
 from matchlight.data.formats import array_files
 from matchlight.data.formats.annotations import split_name
 from matchlight.data.formats.array_values import pack, unpack

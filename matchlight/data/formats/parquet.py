@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_tables import Columns

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats import zip_files
 from matchlight.data.formats.annotations import problem, split_name
 from matchlight.data.formats.base import Format, Options

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.safety import inside
 from matchlight.files import DAMAGED_ARRAY
 from matchlight.pairs import Pairs

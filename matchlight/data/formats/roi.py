@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import split_name
 from matchlight.data.formats.array_files import mat
 from matchlight.data.formats.array_values import text_lines

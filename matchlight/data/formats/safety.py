@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.files import DAMAGED_ARRAY
 
 MAX_FILE = 1 << 29  # bytes of one picture file; a larger one is no picture of 64 megapixels

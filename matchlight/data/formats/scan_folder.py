@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats import scan_writer
 from matchlight.data.formats.annotations import problem, split_name
 from matchlight.data.formats.array_values import multi_hot, parts_of_picture, text_lines

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.content import Extent, OnDisk, digest_of
 from matchlight.data.formats.decoding import MAX_PIXELS, decode
 from matchlight.data.formats.safety import bad_rows, is_inside, load_npy, read_range, read_regular, safe_name

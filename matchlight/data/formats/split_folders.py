@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import EXAMPLES, SPLITS
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.detection import ALONE, place_of

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tarfile import nti  # type: ignore[attr-defined]  # octal and base-256 numbers
 
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data.formats.safety import read_range, safe_name
 
 BLOCK = 512

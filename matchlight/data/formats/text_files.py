@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations, problem
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.folder_walk import Found, is_picture, walk
 from matchlight.data.formats.safety import read_regular
 from matchlight.data.formats.sources import FolderPictures
+from matchlight.files import Json
 from matchlight.pairs import Pairs, PictureSource
 
 TEXTS = (".txt", ".caption", ".json")  # in order of preference

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations, split_name
 from matchlight.data.formats.array_values import text_lines
 from matchlight.data.formats.base import Format, Options

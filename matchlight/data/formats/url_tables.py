@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats.annotations import Annotations, problem, split_of
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.csv_lines import LONGEST_CELL

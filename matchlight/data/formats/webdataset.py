@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.formats import tar
 from matchlight.data.formats.annotations import Annotations, key_of, problem, split_of
 from matchlight.data.formats.base import Format, Options
@@ -28,6 +28,7 @@ from matchlight.data.formats.folder_walk import is_hidden, is_picture
 from matchlight.data.formats.pictures_alone import without_captions
 from matchlight.data.formats.safety import inside, read_range
 from matchlight.data.formats.sources import TarPictures
+from matchlight.files import Json
 from matchlight.pairs import Pairs
 
 SHARD = 5000  # samples a shard

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.content import Extent
 from matchlight.data.formats.decoding import MAX_PIXELS
 from matchlight.data.formats.folder_walk import is_hidden

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.console import BadInput
 from matchlight.data.noise.truth import KINDS, Bools, Ints, Truth, check_request, check_word
-from matchlight.pairs import Labels, Pairs
+from matchlight.pairs import IMAGE, TEXT, Labels, Pairs
 
 Flip = Callable[[Bools, np.random.Generator], Bools]  # (n, K) label sets -> (n, K) other ones; as before: cannot flip
 

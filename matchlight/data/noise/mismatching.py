@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.noise import papers
 from matchlight.data.noise.fits import Fits, block_fits, caption_fits, derange
 from matchlight.data.noise.truth import Ints, Truth, check_request, check_word, tell_moves

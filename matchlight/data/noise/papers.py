@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.noise.label_noise import with_classes
 from matchlight.data.noise.truth import Ints, Truth, tell_moves
 from matchlight.files import DAMAGED_ARRAY, regular

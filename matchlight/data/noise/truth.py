@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput, Json
-from matchlight.pairs import Pairs
+from matchlight.console import BadInput
+from matchlight.files import Json
+from matchlight.pairs import IMAGE, TEXT, Pairs
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -19,8 +19,7 @@ from pathlib import Path
 from random import Random
 
 from matchlight import files
-from matchlight.console import track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, track
 from matchlight.data.scenes.compose import compose
 from matchlight.data.scenes.exact_relevance import matrix
 from matchlight.data.scenes.grammar import captions as caption

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 COLUMNS, GAP, LINES, LINE = 6, 10, 4, 13
 

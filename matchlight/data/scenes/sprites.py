@@ -8,7 +8,7 @@ from functools import cache
 
 from PIL import Image, ImageFilter
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.scenes.things import BY_NAME
 
 # OpenMoji draws with one small palette; a colour word is a (light, dark) pair of it, so painting is replacing pairs.
