@@ -10,7 +10,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 
 
 FAULTS ?= .faults
 
-.PHONY: demo test full faults check shape docs bench supply install clean help
+.PHONY: demo test full faults check shape docs bench supply wheel install clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -22,9 +22,10 @@ demo: $(READY) ## draw scenes, break 30% of the pairs, train, measure, audit, in
 test: check ## lint, types and the test suite
 	$(PYTEST)
 
-full: check ## the same with the load, growth and fault tests
+full: check ## the same with the load, growth and fault tests, and what is known of the packages below
 	$(PYTEST) -m "" --ignore tests/serve/test_serve_load.py
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/serve/test_serve_load.py  # alone, or it would measure the others
+	$(MAKE) supply
 
 faults: $(READY) ## the table of faults and hostile input (about half an hour; stopped, it goes on from FAULTS=.faults)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults -o $(FAULTS)
@@ -48,6 +49,9 @@ bench: $(READY) ## speed as ratios against the plain reference on this machine
 supply: $(READY) ## licences of every dependency, a CycloneDX bill of materials, known faults where they can be looked up
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt -e ".[supply]"
 	$(BIN)/python tools/supply.py
+
+wheel: $(READY) ## the wheel in dist/, the same bytes for the same commit
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel -qq --no-deps --no-build-isolation -w dist .
 
 install: $(READY) ## the virtual environment in .venv
 

@@ -25,11 +25,11 @@ BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sy
 
 
 def built(kind: str, source: Path, out: Path) -> Path:
-    """What a build gives that uses the packages which are here."""
+    """What a build gives that uses the packages which are here, dated as `make wheel` dates it."""
     out.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(
-        [sys.executable, "-c", BUILD, f"build_{kind}", str(out)], cwd=source, check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", BUILD, f"build_{kind}", str(out)]
+    dated = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+    made = subprocess.run(command, cwd=source, env=dated, check=True, capture_output=True, text=True)
     return out / made.stdout.split()[-1]
 
 
@@ -93,6 +93,11 @@ def test_the_sdist_is_the_whole_source_and_makes_the_same_wheel(
     assert set(wanted) <= set(names)
     assert not [name for name in names if "__pycache__" in name]
     assert names_in(again) == names_in(wheel)
+
+
+def test_the_same_source_gives_the_same_bytes_of_the_wheel(wheel: Path, from_sdist: tuple[list[str], Path]) -> None:
+    """Built of two copies, one of them by way of the sdist, whose files have other dates."""
+    assert from_sdist[1].read_bytes() == wheel.read_bytes()
 
 
 def test_an_empty_environment_with_the_wheel_has_the_command(wheel: Path, tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 report.html exports decisions, the served review keeps them in its journal and exports them, and `matchlight data apply`
 reads them: JSON or CSV with the same words. What Label Studio exports is read as well (label_studio_answers.py).
 
-    row,decision,image,caption_row,image_row
-    12,keep,,,
-    13,drop,,,
-    14,rematch,b.jpg,,8           # the caption goes to this picture; row 8 is one of its rows, as names may repeat
-    15,rematch,,3,                # the picture gets the caption of row 3
+    row,decision,image,caption_row,image_row,reviewer,at
+    12,keep,,,,,
+    13,drop,,,,Anna,2024-05-01T10:00:00+00:00
+    14,rematch,b.jpg,,8,,         # the caption goes to this picture; row 8 is one of its rows, as names may repeat
+    15,rematch,,3,,,              # the picture gets the caption of row 3
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from matchlight.pairs import Pairs
 KEEP, DROP, REMATCH = "keep", "drop", "rematch"
 DECISIONS = (KEEP, DROP, REMATCH)
 OLD_WORDS = {"accept": KEEP, "reject": DROP}  # what reports exported at first
-COLUMNS = ("row", "decision", "image", "caption_row", "image_row")
+COLUMNS = ("row", "decision", "image", "caption_row", "image_row", "reviewer", "at")
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,13 @@ class Decision:
     caption_row: int | None = None  # re-match: the row whose caption the picture gets
     at: str = ""  # when it was made, where that is known
     image_row: int | None = None  # a row of that picture, which says which one where several are called so
+    reviewer: str = ""  # who made it, where that is known
     where: str = field(default="", compare=False)  # the file and the place in it, for complaints
 
     def as_json(self) -> dict[str, str | int]:
         """Without the row, and without what is not there."""
         parts = {"decision": self.decision, "image": self.image, "caption_row": self.caption_row, "at": self.at}
-        parts["image_row"] = self.image_row
+        parts |= {"image_row": self.image_row, "reviewer": self.reviewer or None}
         return {name: value for name, value in parts.items() if value is not None}
 
 
@@ -59,7 +60,7 @@ def as_csv(decisions: Iterable[Decision]) -> str:
     lines.writerow(COLUMNS)
     for one in decisions:
         rows = ["" if row is None else row for row in (one.caption_row, one.image_row)]
-        lines.writerow([one.row, one.decision, safe_cell(one.image or ""), *rows])
+        lines.writerow([one.row, one.decision, safe_cell(one.image or ""), *rows, safe_cell(one.reviewer), one.at])
     return out.getvalue()
 
 
@@ -124,12 +125,13 @@ def _from_csv(path: Path, text: str, audited: str) -> list[Decision]:
 def _decision(entry: Mapping[str, object], where: str) -> Decision:
     """One entry of either kind of file; a missing partner is None in JSON and a blank in CSV, and row 0 is neither."""
     row = row_number(entry["row"], where)
-    word, image, caption, own = ("" if entry.get(name) is None else str(entry[name]) for name in COLUMNS[1:])
+    parts = ("" if entry.get(name) is None else str(entry[name]) for name in COLUMNS[1:])
+    word, image, caption, own, reviewer, at = parts
     caption_row, image_row = whole_number(caption), whole_number(own)
     if (caption.strip() and caption_row is None) or (own.strip() and image_row is None):
         raise _no_partner(where)
     word, named = word.strip(), plain_cell(image) or None
-    return Decision(row, OLD_WORDS.get(word, word), named, caption_row, image_row=image_row, where=where)
+    return Decision(row, OLD_WORDS.get(word, word), named, caption_row, at, image_row, plain_cell(reviewer), where)
 
 
 def named_partners(decisions: Mapping[int, Decision], pairs: Pairs) -> tuple[dict[int, int], dict[int, int]]:

@@ -6,7 +6,7 @@ Files in the order a request passes:
 
     server.py           uvicorn and its time limits
     rules.py guards.py  who may ask, how much, with which headers
-    wrong_tokens.py     how often an address may guess the token
+    allowances.py       how often an address may ask, and guess the token (wrong_tokens.py)
     app.py              the routes put together
     site.py             what the routes share
     search_routes.py    search, pictures, explanations, neighbours

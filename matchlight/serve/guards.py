@@ -5,6 +5,8 @@
 - Origin: a page elsewhere can make a browser post here, so a post that says where it comes from must come from here.
 - Token: on any address but this machine's own; by header, or by a cookie that opening `/?token=...` sets. Wrong ones
   are slowed down (wrong_tokens.py).
+- Questions of one client have a limit (allowances.py), unless it is on this machine: a client that asks without end
+  would keep the model from everybody else.
 - Bodies end at a limit of bytes and of seconds, whatever their headers promise.
 """
 
@@ -25,11 +27,13 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from matchlight.serve.allowances import Allowances
 from matchlight.serve.counters import Counters
-from matchlight.serve.rules import Limits, Rules
+from matchlight.serve.rules import Limits, Rules, is_remote
 from matchlight.serve.wrong_tokens import WrongTokens
 
 SAFE = ("GET", "HEAD", "OPTIONS")
+FREE_OF_CHARGE = ("/api/health", "/api/metrics")  # never counted: monitors ask them
 OPEN = ("/api/health", "/page/style.css", "/page/flame.svg")  # answered without a token: they say nothing of the data
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -58,6 +62,7 @@ class Guard:
     def __init__(self, app: ASGIApp, rules: Rules, counters: Counters):
         self.app, self.rules, self.counters = app, rules, counters
         self.wrong = WrongTokens()
+        self.questions = Allowances(rules.limits.client_questions, rules.limits.client_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request: refused here, or passed on; its answer gets our headers and is counted."""
@@ -83,7 +88,7 @@ class Guard:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         most = self._most(scope)
-        refusal = self._foreign(scope, headers) or _too_large(headers, most)
+        refusal = self._foreign(scope, headers) or self._too_often(scope) or _too_large(headers, most)
         if refusal:
             await _drain(headers, receive, self.rules.limits)
             await _refuse(send, refusal)
@@ -107,6 +112,16 @@ class Guard:
             return Refusal(403, "posts from other sites are not accepted")
         if origin is None and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return Refusal(403, "posts from other sites are not accepted")
+        return None
+
+    def _too_often(self, scope: Scope) -> Refusal | None:
+        """Whether a client of another machine has asked more than its share; pictures and the page's files are free."""
+        address = _client(scope)
+        if not scope["path"].startswith("/api/") or scope["path"] in FREE_OF_CHARGE or not is_remote(address):
+            return None
+        if wait := self.questions.wait(address):
+            return Refusal(429, "too many questions from your address; try again later", math.ceil(wait))
+        self.questions.take(address)
         return None
 
     def _counted(self, receive: Receive, most: int) -> Receive:
@@ -135,7 +150,7 @@ class Guard:
     ) -> None:
         port = urlsplit(f"//{headers['host']}").port or 80
         cookie = f"matchlight-{port}"  # cookies do not tell ports apart, and two servers may have two tokens
-        asked, client = _asked(scope), (scope.get("client") or ("",))[0]
+        asked, client = _asked(scope), _client(scope)
         given = [one for one in (*asked, *_tokens(headers, cookie)) if not self.wrong.is_known(client, one)]
         if given and (wait := self.wrong.wait(client)):
             await _refuse(send, Refusal(429, "too many wrong tokens; try again later", math.ceil(wait)))
@@ -147,6 +162,11 @@ class Guard:
             for one in given:
                 self.wrong.note(client, one)
             await _ask_for_token(scope, send)
+
+
+def _client(scope: Scope) -> str:
+    """The address that asks."""
+    return str((scope.get("client") or ("",))[0])
 
 
 async def _ask_for_token(scope: Scope, send: Send) -> None:

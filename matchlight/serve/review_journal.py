@@ -1,6 +1,6 @@
 """Decisions about suspicious pairs: a journal that only grows, one line a decision, on the disk before it is answered.
 
-    {"row": 12, "decision": "drop", "at": "2024-05-01T10:00:00+00:00"}
+    {"row": 12, "decision": "drop", "at": "2024-05-01T10:00:00+00:00", "reviewer": "Anna"}
     {"undo": true, "at": ...}     # takes back the last decision not taken back yet (or a row's, if it names one)
 
 What holds now is what reading the lines in order gives, so a restart, or a crash in the middle of a line, loses
@@ -49,6 +49,11 @@ class State:
         else:
             self.now[row] = before
         return row
+
+    def last_row_of(self, reviewer: str) -> int | None:
+        """The row of a person's last decision that still holds: what others decided since is not theirs to undo."""
+        rows = dict.fromkeys(row for row, _ in reversed(self.past))
+        return next((row for row in rows if self.now[row].reviewer == reviewer), None)
 
     def last(self, row: int | None = None) -> int | None:
         """Where in the past the last decision (about `row`) stands."""
@@ -149,16 +154,21 @@ class Journal:
         image: str | None = None,
         caption_row: int | None = None,
         image_row: int | None = None,
-    ) -> None:
-        """Save a decision, then let it hold."""
-        made = Decision(row, decision, image, caption_row, _now(), image_row)
+        reviewer: str = "",
+    ) -> Decision | None:
+        """Save a decision, then let it hold; gives the one that held before."""
+        made = Decision(row, decision, image, caption_row, _now(), image_row, reviewer)
         with self._lock:
             self._append({"row": row, **made.as_json()})
+            before = self.state.now.get(row)
             self.state.decide(made)
+            return before
 
-    def undo(self, row: int | None = None) -> int | None:
-        """Take the last decision (about `row`) back; gives its row, None if there is nothing to take back."""
+    def undo(self, row: int | None = None, *, reviewer: str = "") -> int | None:
+        """Take the last decision (about `row`, or of a reviewer) back; gives its row, None if there is none."""
         with self._lock:
+            if row is None and reviewer and (row := self.state.last_row_of(reviewer)) is None:
+                return None
             if self.state.last(row) is None:
                 return None
             self._append({"undo": True, **({} if row is None else {"row": row}), "at": _now()})
@@ -179,7 +189,8 @@ def _decision(entry: dict[str, Any]) -> Decision:
     if entry["decision"] not in DECISIONS:
         raise ValueError(entry["decision"])
     caption, own = (None if entry.get(name) is None else int(entry[name]) for name in ("caption_row", "image_row"))
-    return Decision(int(entry["row"]), entry["decision"], entry.get("image"), caption, str(entry.get("at")), own)
+    at, reviewer = str(entry.get("at")), str(entry.get("reviewer", ""))
+    return Decision(int(entry["row"]), entry["decision"], entry.get("image"), caption, at, own, reviewer)
 
 
 def _now() -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query, Response
 from starlette.exceptions import HTTPException
 
-from matchlight.auditing.decisions import REMATCH
+from matchlight.auditing.decisions import REMATCH, Decision
 from matchlight.data.findings import Finding
 from matchlight.indexing.origins import Origin
 from matchlight.serve import schemas
@@ -50,7 +50,8 @@ def router(site: Site) -> APIRouter:
         """Captions and pictures of the collection that may fit better."""
         queue = _queue(site)
         finding = _finding(queue, row)
-        return await site.ask(lambda loaded: _suggested(loaded, finding, part_of_audit(loaded.index, queue)))
+        found = await site.ask(lambda loaded: _suggested(loaded, finding, part_of_audit(loaded.index, queue)))
+        return found.model_copy(update={"decision": _decision(queue, row)})
 
     _decisions(routes, site)
     return routes
@@ -58,10 +59,10 @@ def router(site: Site) -> APIRouter:
 
 def _decisions(routes: APIRouter, site: Site) -> None:
     @routes.post("/api/review/undo", response_model=schemas.Decided)
-    async def undo() -> schemas.Decided:
-        """Take back the last decision that holds; as often as there are any."""
-        queue = _queue(site)
-        row = await _saved(site, queue.journal.undo)
+    async def undo(who: schemas.Undo | None = None) -> schemas.Decided:
+        """Take back the last decision that holds, or a reviewer's last; as often as there are any."""
+        queue, reviewer = _queue(site), who.reviewer if who else ""
+        row = await _saved(site, lambda: queue.journal.undo(reviewer=reviewer))
         if row is None:
             raise HTTPException(404, "no decision is left to take back")
         return _decided(queue, row)
@@ -76,8 +77,9 @@ def _decisions(routes: APIRouter, site: Site) -> None:
                 raise HTTPException(404, f"nothing was decided about row {row}")
             return _decided(queue, row)
         await site.ask(lambda loaded: _check_partner(loaded, queue, finding, choice))
-        await _saved(site, lambda: queue.journal.decide(row, **choice.model_dump()))
-        return _decided(queue, row)
+        before = await _saved(site, lambda: queue.journal.decide(row, **choice.model_dump()))
+        other = before if before is not None and before.reviewer != choice.reviewer else None
+        return _decided(queue, row, other)
 
 
 async def _saved(site: Site, change: Callable[[], T]) -> T:
@@ -256,7 +258,7 @@ def _check_image(loaded: LoadedIndex, finding: Finding, choice: schemas.Choice, 
         raise HTTPException(422, "rematch: that is the pair as it is; keep says so")
 
 
-def _decided(queue: Queue, row: int) -> schemas.Decided:
+def _decided(queue: Queue, row: int, replaced: Decision | None = None) -> schemas.Decided:
     listed = queue.listed()
     done = sum(one.row in queue.journal.state.now for one in listed)
     return schemas.Decided(
@@ -266,4 +268,5 @@ def _decided(queue: Queue, row: int) -> schemas.Decided:
         left=len(listed) - done,
         undoable=len(queue.journal.state.past),
         counts=queue.counts(),
+        replaced=replaced.as_json() if replaced else None,
     )

@@ -24,6 +24,8 @@ class Limits:
     seconds: float = 60.0  # to wait for an answer
     workers: int = 2  # questions to the model at once
     waiting: int = 256  # questions that may wait for their turn; the next is refused for now
+    client_questions: int = 100  # that a client of another machine may ask at once
+    client_seconds: float = 0.1  # until it may ask one more
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ def is_local(host: str) -> bool:
     """True for an address that only this machine can reach."""
     number = _number(host)
     return host.lower() == "localhost" if number is None else number.is_loopback
+
+
+def is_remote(client: str) -> bool:
+    """True for a client on another machine; one without a number comes by a socket file, which only this one has."""
+    number = _number(client)
+    return number is not None and not number.is_loopback
 
 
 def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -179,12 +179,26 @@ class Suggestion(BaseModel):
 
 
 class Suggestions(BaseModel):
-    """A few of each, the audit's own first."""
+    """A few of each, the audit's own first, and what was decided about the pair by now."""
 
     row: int
     captions: list[Suggestion]
     images: list[Suggestion]
     others: list[str] = Field(description="the picture's other captions")
+    decision: dict[str, str | int] | None = None
+
+
+Reviewer = Annotated[
+    str, Field(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$", description="who decides; empty: nobody says")
+]
+
+
+class Undo(BaseModel):
+    """Whose last decision is taken back; without a name, the last of all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reviewer: Reviewer = ""
 
 
 class Choice(BaseModel):
@@ -196,6 +210,7 @@ class Choice(BaseModel):
     image: str | None = Field(None, max_length=4096, description="re-match: the picture the caption goes to")
     caption_row: int | None = Field(None, ge=0, le=MOST_ROW, description="re-match: the row whose caption is taken")
     image_row: int | None = Field(None, ge=0, le=MOST_ROW, description="a row of that picture: names may repeat")
+    reviewer: Reviewer = ""
 
 
 class Decided(BaseModel):
@@ -207,6 +222,7 @@ class Decided(BaseModel):
     left: int
     undoable: int
     counts: dict[str, int]
+    replaced: dict[str, str | int] | None = Field(None, description="what another reviewer had decided before")
 
 
 class Health(BaseModel):

@@ -7,65 +7,41 @@ repeated (a page that was left open, with the cookie of an earlier server) is kn
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from matchlight.serve.allowances import MOST_ADDRESSES, Allowances, group
 
 FREE = 10  # wrong tokens that an address has at once
 SECONDS = 6.0  # until it has one more
-MOST_ADDRESSES = 4_096  # remembered; the one unseen for longest is forgotten first
-
-
-@dataclass
-class Guesses:
-    """What one address tried."""
-
-    left: float = FREE
-    at: float = 0.0
-    wrong: OrderedDict[bytes, None] = field(default_factory=OrderedDict)  # digests of its last wrong tokens
 
 
 class WrongTokens:
     """The wrong tokens of each address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._of: OrderedDict[str, Guesses] = OrderedDict()
+        self._guesses = Allowances(FREE, SECONDS, clock)
+        self._wrong: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()  # digests of an address's last ones
 
     def is_known(self, address: str, token: str) -> bool:
         """Whether the address tried this token before, lately, in vain."""
-        seen = self._of.get(_group(address))
-        return seen is not None and _digest(token) in seen.wrong
+        return _digest(token) in self._wrong.get(group(address), ())
 
     def wait(self, address: str) -> float:
         """Seconds until the next guess of an address is looked at; 0: it is."""
-        seen = self._of.get(_group(address))
-        return 0.0 if seen is None else max(0.0, (1 - self._left(seen)) * SECONDS)
+        return self._guesses.wait(address)
 
     def note(self, address: str, token: str) -> None:
         """A guess was wrong."""
-        seen = self._of.setdefault(_group(address), Guesses(at=self._clock()))
-        self._of.move_to_end(_group(address))
-        seen.left, seen.at = self._left(seen) - 1, self._clock()
-        seen.wrong[_digest(token)] = None
-        if len(seen.wrong) > FREE:
-            seen.wrong.popitem(last=False)
-        if len(self._of) > MOST_ADDRESSES:
-            self._of.popitem(last=False)
-
-    def _left(self, seen: Guesses) -> float:
-        return min(float(FREE), seen.left + (self._clock() - seen.at) / SECONDS)
-
-
-def _group(address: str) -> str:
-    """An address, or of IPv6 the /64 that one household or machine has all of."""
-    try:
-        number = ipaddress.ip_address(address.split("%")[0])
-    except ValueError:
-        return address
-    return str(number) if number.version == 4 else str(ipaddress.ip_network((number, 64), strict=False))
+        self._guesses.take(address)
+        tried = self._wrong.setdefault(group(address), OrderedDict())
+        self._wrong.move_to_end(group(address))
+        tried[_digest(token)] = None
+        if len(tried) > FREE:
+            tried.popitem(last=False)
+        if len(self._wrong) > MOST_ADDRESSES:
+            self._wrong.popitem(last=False)
 
 
 def _digest(token: str) -> bytes:

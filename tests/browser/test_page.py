@@ -188,6 +188,22 @@ def test_review_a_pair_undo_and_find_the_decision_kept_after_a_reload(open_page,
     page.wait_for_selector("text=1 done, 5 left")
 
 
+def test_a_reviewers_name_goes_with_the_decision_and_is_there_after_a_reload(open_page, site):
+    page = open_page("?view=review")
+    page.wait_for_selector(".offer")
+    page.get_by_label("Your name").fill("Anna")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Drop").click()
+    page.wait_for_selector("text=/[1-9] dropped/")
+    last = json.loads((site[1] / "review.jsonl").read_text().splitlines()[-1])
+    assert last["reviewer"] == "Anna"
+    page.goto(site[0] + f"?view=review&row={last['row']}")
+    page.wait_for_selector("text=Decided by Anna: drop")
+    assert page.get_by_label("Your name").input_value() == "Anna"
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("text=0 dropped")
+
+
 def test_the_line_can_be_drawn_elsewhere(open_page):
     page = open_page("?view=review")
     page.wait_for_selector(".histogram")

@@ -117,6 +117,19 @@ def test_the_token_opens_by_header_and_by_the_cookie_that_its_address_sets(close
     closed.cookies.clear()
 
 
+def test_a_client_of_another_machine_may_ask_so_often_and_then_waits_its_turn(collection):
+    limits = Limits(client_questions=3, client_seconds=60.0)
+    app = create(collection[0], limits=limits)
+    far, near = (TestClient(app, base_url=AT, client=(address, 5000)) for address in ("192.0.2.7", "127.0.0.1"))
+    with far:
+        asked = [far.get("/api/items", params={"count": 1}).status_code for _ in range(5)]
+        assert asked == [200, 200, 200, 429, 429]
+        refused = far.get("/api/about")
+        assert 0 < int(refused.headers["retry-after"]) <= 60 and "your address" in refused.json()["detail"]
+        assert far.get("/images/0").status_code == far.get("/api/health").status_code == far.get("/").status_code == 200
+        assert {near.get("/api/items").status_code for _ in range(5)} == {200}
+
+
 def test_wrong_tokens_are_slowed_down_and_a_stale_cookie_is_not_a_guess(collection):
     app = create(collection[0], host="0.0.0.0", token=TOKEN)
     with TestClient(app, base_url="http://192.168.1.9:8000") as client:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from serving import WRONG, audit_of
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient  # noqa: E402
 
+from matchlight.auditing.decisions import read_decisions  # noqa: E402
 from matchlight.core import BadInput  # noqa: E402
+from matchlight.data.findings import TABLE, read_findings  # noqa: E402
 from matchlight.serve import create  # noqa: E402
 from matchlight.serve.review_journal import FILE, Journal, State  # noqa: E402
 from matchlight.serve.review_queue import Queue  # noqa: E402
@@ -73,6 +77,58 @@ def test_a_rows_own_decision_can_be_taken_back_out_of_turn(collection, audit):
         assert client.post("/api/review/4", json={"decision": "undo"}).json()["decision"] is None
         assert client.post("/api/review/4", json={"decision": "undo"}).status_code == 404
         assert client.post("/api/review/undo").json()["row"] == 12
+
+
+def test_decisions_carry_the_reviewers_name_into_the_journal_and_the_export(collection, audit, tmp_path):
+    with serve(collection, audit) as client:
+        client.post("/api/review/4", json={"decision": "drop", "reviewer": "=Anna"})
+        assert client.get("/api/review").json()["pairs"][0]["decision"]["reviewer"] == "=Anna"
+        assert client.get("/api/review/4").json()["decision"]["decision"] == "drop"
+        table = client.get("/api/review/decisions.csv").text
+    assert json.loads((audit / FILE).read_text().splitlines()[-1])["reviewer"] == "=Anna"
+    assert "'=Anna" in table  # no spreadsheet takes it for a formula
+    (tmp_path / "decisions.csv").write_text(table)
+    assert read_decisions(tmp_path / "decisions.csv", 48)[4].reviewer == "=Anna"
+
+
+@pytest.mark.parametrize("name", ["a" * 61, "two\nlines", "bell\x07"])
+def test_a_name_that_is_none_is_refused(collection, audit, name):
+    with serve(collection, audit) as client:
+        assert client.post("/api/review/4", json={"decision": "drop", "reviewer": name}).status_code == 422
+        assert client.post("/api/review/undo", json={"reviewer": name}).status_code == 422
+
+
+def test_a_reviewer_is_told_whose_decision_was_replaced_and_takes_back_only_their_own(collection, audit):
+    with serve(collection, audit) as client:
+
+        def say(row: int, word: str, who: str) -> dict:
+            return client.post(f"/api/review/{row}", json={"decision": word, "reviewer": who}).json()
+
+        assert say(4, "drop", "Anna")["replaced"] is None and say(12, "drop", "Anna")["replaced"] is None
+        assert say(4, "keep", "Anna")["replaced"] is None  # changing one's own mind is no news
+        assert say(4, "drop", "Ben")["replaced"]["reviewer"] == "Anna"
+        undone = client.post("/api/review/undo", json={"reviewer": "Anna"}).json()
+        assert undone["row"] == 12 and undone["decision"] is None  # row 4 is Ben's by now
+        assert client.post("/api/review/undo", json={"reviewer": "Anna"}).status_code == 404
+        assert client.post("/api/review/undo", json={"reviewer": "Ben"}).json()["decision"]["reviewer"] == "Anna"
+        held = client.get("/api/review/decisions.csv").text
+    with serve(collection, audit) as client:
+        assert client.get("/api/review/decisions.csv").text == held
+
+
+def test_decisions_of_reviewers_who_work_at_once_are_all_there_after_a_crash(collection, audit):
+    rows = [one.row for one in read_findings(audit / TABLE)]
+    with serve(collection, audit) as client, ThreadPoolExecutor(6) as people:
+
+        def decide(row: int) -> int:
+            return client.post(f"/api/review/{row}", json={"decision": "drop", "reviewer": f"p{row % 6}"}).status_code
+
+        assert set(people.map(decide, rows)) == {200}
+        copy = audit.parent / "after"  # what a process that dies now leaves behind
+        shutil.copytree(audit, copy)
+    journal = Queue(copy).journal
+    assert {row: one.reviewer for row, one in journal.state.now.items()} == {row: f"p{row % 6}" for row in rows}
+    journal.close()
 
 
 def test_a_rematch_names_a_picture_or_a_caption_that_exists(collection, audit):

@@ -7,6 +7,16 @@ import {go, state} from './state.js';
 const PAGE = 50;
 let queue = null, pairs = [], here = 0, below = null, wanted = null, offers = new Map(), siblings = new Map(), busy = Promise.resolve(), active = false;
 
+// Who reviews here: kept by the browser, sent with every decision, so that several people can share a queue.
+const NAME = 'matchlight-reviewer';
+let reviewer = '';
+try { reviewer = localStorage.getItem(NAME) || ''; } catch { /* a page without storage */ }
+function called(name) {
+  reviewer = name.trim();
+  try { localStorage.setItem(NAME, reviewer); } catch { /* a page without storage */ }
+}
+const by = decision => (decision && decision.reviewer ? ` by ${decision.reviewer}` : '');
+
 const hit = pair => ({id: pair.id, width: pair.width, height: pair.height, caption: pair.image, image: pair.image});
 
 async function load(offset) {
@@ -63,6 +73,8 @@ function frame() {
       make('div', {id: 'pair', 'aria-live': 'polite'}),
       make('div', {class: 'side'},
         make('div', {id: 'done'}),
+        make('label', {class: 'row soft'}, 'Your name ', make('input', {id: 'reviewer', type: 'text', maxlength: 60, value: reviewer,
+          autocomplete: 'name', placeholder: 'kept with your decisions', onchange: event => called(event.target.value)})),
         make('div', {class: 'queue', id: 'queue', 'aria-label': 'Queue'}),
         make('details', {open: matchMedia('(min-width: 900px)').matches},
           make('summary', {}, 'Where to draw the line'), make('p', {class: 'soft'}, told, ' Bars are pairs, the line those it takes for wrong.'), chart, count),
@@ -95,8 +107,9 @@ async function move(place) {
 
 function suggested(pair) {
   if (!offers.has(pair.row)) {
-    const found = get(`/api/review/${pair.row}`).then(({captions, images, others}) => {
+    const found = get(`/api/review/${pair.row}`).then(({captions, images, others, decision}) => {
       siblings.set(pair.row, others);
+      if (decision && !pair.decision) decided(pair, decision);  // somebody else did, meanwhile
       return [...captions.slice(0, 2), ...images].slice(0, 3);
     });
     found.catch(() => offers.delete(pair.row));
@@ -131,6 +144,7 @@ function draw() {
       make('p', {class: 'soft'}, `${number(here + 1)} of ${number(pairs.length)} · row ${pair.row} · score ${pair.score < 0.01 ? 'below 0.01' : pair.score.toFixed(2)}`),
       make('blockquote', {}, pair.caption || '(no words)'),
       make('p', {}, make('span', {class: 'bad'}, pair.reason || 'not flagged'), ' ', make('span', {class: 'soft'}, reasons[pair.reason] || '')),
+      make('p', {class: 'soft', id: 'decided'}, by(pair.decision) ? `Decided${by(pair.decision)}: ${said}` : ''),
       make('div', {class: 'acts'}, act('keep', 'K', 'Keep', {decision: 'keep'}), act('drop', 'D', 'Drop', {decision: 'drop'}),
         button([make('kbd', {}, 'U'), ' Undo'], undo, {class: 'act', id: 'undo', disabled: !queue.undoable})),
       make('h3', {}, 'Or what fits better'), options), also);
@@ -180,13 +194,16 @@ function finished(title, text) {
   return make('div', {class: 'empty'}, make('p', {class: 'big'}, title), make('p', {}, text));
 }
 
+function decided(pair, decision) {
+  queue.done += Number(Boolean(decision)) - Number(Boolean(pair.decision));
+  queue.left = queue.total - queue.done;
+  pair.decision = decision;
+}
+
 function apply(place, answer) {
   queue.undoable = answer.undoable; queue.counts = answer.counts;
-  if (place < 0) return;  // decided before the line was drawn elsewhere
-  const pair = pairs[place], was = Boolean(pair.decision);
-  pair.decision = answer.decision;
-  queue.done += Number(Boolean(answer.decision)) - Number(was);
-  queue.left = queue.total - queue.done;
+  if (answer.replaced) toast(`Decided before${by(answer.replaced) || ' by somebody else'}: ${answer.replaced.decision}. Yours holds now.`);
+  if (place >= 0) decided(pairs[place], answer.decision);  // else it was decided before the line was drawn elsewhere
 }
 
 // One at a time and in order, however fast the keys come.
@@ -198,7 +215,7 @@ function decide(made) {
   const pair = pairs[here];
   if (!pair) return;
   inTurn(async () => {
-    const answer = await post(`/api/review/${pair.row}`, made), place = placeOf(pair.row);
+    const answer = await post(`/api/review/${pair.row}`, {...made, reviewer}), place = placeOf(pair.row);
     apply(place, answer);
     if (queue.left === 0) { await move(here); toast('All done. Export the decisions, or look again.'); return; }
     await move(await undecided(place + 1 < pairs.length ? place + 1 : 0));
@@ -208,7 +225,7 @@ function decide(made) {
 function undo() {
   inTurn(async () => {
     if (!queue.undoable) return;
-    const answer = await post('/api/review/undo');
+    const answer = await post('/api/review/undo', {reviewer});
     let place = placeOf(answer.row);
     if (place < 0) { pairs = []; await load(0); place = Math.max(0, placeOf(answer.row)); }
     else apply(place, answer);
