@@ -53,7 +53,7 @@ from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude
 from matchlight.auditing.report import in_a_sentence, write_report
 from matchlight.auditing.signals import gather
 from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
-from matchlight.auditing.verdict import Verdict, combine, tells
+from matchlight.auditing.verdict import Verdict, combine, share_above_mismatch
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
@@ -158,7 +158,7 @@ def audit(
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
     summary = _summary(pairs, findings, verdict, chosen, source)
     for number, one in enumerate(chosen.also):
-        share = tells(signals, f"also{number}_")
+        share = share_above_mismatch(signals, f"also{number}_")
         summary["notes"].append(f"{one.folder}: {share:.1%} of the pairs fit better than a manufactured mismatch")
     if labelled is not None and labelled.unsure:
         summary["notes"].append(labelled.unsure)

@@ -16,7 +16,7 @@ from matchlight.auditing.better_partners import better_partners
 from matchlight.auditing.gallery import GALLERY, MEASURES, GalleryQuery, gallery_of, vectors_against_gallery
 from matchlight.auditing.neighbours import AuditedRows, Signals
 from matchlight.parts.canonical_correlation import fit_canonical_correlation, scaled_components, sizes_for
-from matchlight.training.division import share_of_wrong, weighed
+from matchlight.training.division import clean_probability_given_share, share_of_wrong
 
 PASSES = 3
 
@@ -35,7 +35,7 @@ def cross_validated_signals(
         ]
         signals = _over_all_folds(parts, fold)
         loss, made = ((signals[f"i2t{end}"] + signals[f"t2i{end}"]) / 2 for end in ("", "_wrong"))
-        weight = np.maximum(weighed(loss, share_of_wrong(loss, made)), 1e-3)
+        weight = np.maximum(clean_probability_given_share(loss, share_of_wrong(loss, made)), 1e-3)
     return signals
 
 

@@ -79,35 +79,35 @@ def combine(signals: Signals, *, siblings: bool = True, aside: np.ndarray | None
     """Combine the signals; the truth is not among them. Pairs set `aside` (n,) teach nothing and are never flagged."""
     signals = signals | {"judged": _judged(signals, aside)}
     trust, siblings = np.ones(len(signals["rows"])), siblings and has_siblings(signals)
-    for _ in range(PASSES):
+    for _ in range(PASSES):  # `alone` is what the models say without the siblings
         real, wrong = anchored(signals, trust)
-        alone, made_alone, together = _fit_mixture(signals, real, wrong)
-        stray, made = alone, made_alone
+        alone, mismatch_alone, together = _fit_mixture(signals, real, wrong)
+        stray, mismatch = alone, mismatch_alone
         if siblings:
             for to, end in ((real, ""), (wrong, "_wrong")):
                 to.update(sibling_columns(signals, trust, end))
-            stray, made, _ = _fit_mixture(signals, real, wrong)
-        stray, made, noise, seen = _with_training(signals, stray, made)
-        asked = stray + _run_evidence(signals, stray, alone, made_alone, noise, siblings=siblings)
-        moved = _share_moved_together(alone, made_alone, trust, together - noise) if siblings else 0.0
-        trust = 1 - _wrong(asked, noise, alone, moved)
+            stray, mismatch, _ = _fit_mixture(signals, real, wrong)
+        stray, mismatch, noise, has_losses = _with_training(signals, stray, mismatch)
+        evidence = stray + _run_evidence(signals, stray, alone, mismatch_alone, noise, siblings=siblings)
+        moved = _share_moved_together(alone, mismatch_alone, trust, together - noise) if siblings else 0.0
+        trust = 1 - _wrong(evidence, noise, alone, moved)
     columns = {name: -value for name, value in (real | run_losses(signals)).items()} | histories(signals)
     columns = {name: value for name, value in columns.items() if np.isfinite(value).any()}
-    interval = _interval(signals, *((alone, made_alone, True) if moved else (stray, made, seen)))
+    interval = _interval(signals, *((alone, mismatch_alone, True) if moved else (stray, mismatch, has_losses)))
     notes = _notes(signals, moved)
-    if unsure := _unsure(signals, alone, made_alone):
-        bad, nothing = _wrong(asked, 0.5, alone, 0.0), np.zeros(len(asked), dtype=bool)
-        most = 2 * (1 - _better(signals, alone, made_alone))  # as many as are wrong if the models never err
+    if unsure := _unsure(signals, alone, mismatch_alone):
+        bad, nothing = _wrong(evidence, 0.5, alone, 0.0), np.zeros(len(evidence), dtype=bool)
+        most = 2 * (1 - _better(signals, alone, mismatch_alone))  # as many as are wrong if the models never err
         state = nothing, float(np.clip(most, 0, 1)), (0.0, 1.0), _evidence(bad), columns
         return Verdict(1 - bad, *state, [unsure, *notes], unsure)
     # What is called wrong must be so even where fewer pairs are wrong than estimated: the lower end counts.
     least = min(1.0, interval[0] / max(noise + moved, 1e-9))
-    bad = _wrong(asked, least * noise, alone, least * moved)
+    bad = _wrong(evidence, least * noise, alone, least * moved)
     usual = _not_aside(aside, len(bad))
     bad[~usual] = noise + moved
     suspect = flagged(np.where(usual, bad, 0.0))
     if signals["judged"].sum() <= FEW and not moved:
-        suspect &= _borne_out(signals, asked, made, noise)
+        suspect &= _borne_out(signals, evidence, mismatch, noise)
     return Verdict(1 - bad, suspect, noise + moved, interval, _evidence(bad), columns, notes)
 
 
@@ -227,7 +227,7 @@ def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     return sides
 
 
-def tells(signals: Signals, prefix: str) -> float:
+def share_above_mismatch(signals: Signals, prefix: str) -> float:
     """How often a model finds that a pair fits better than its picture with a manufactured caption, both ways."""
     own, made = (signals[f"{prefix}i2t{end}"] + signals[f"{prefix}t2i{end}"] for end in ("", "_wrong"))
     return float((own < made).mean())

@@ -27,7 +27,7 @@ from matchlight.pairs import PictureSource
 SIDE = 16
 CLOSE = 4.0  # grey levels between two thumbnails, on average
 FURTHEST = 48  # grey levels in any cell of two hits that are shown as one: a small thing more is another picture
-LOOKED_AT = 20_000  # more pictures than this are compared by their bytes alone
+MOST_LOOKED_AT = 20_000  # more pictures than this are compared by their bytes alone
 LEADERS = 64  # thumbnails compared within a bucket of equal quarter-hashes
 T = TypeVar("T")
 
@@ -43,23 +43,23 @@ def in_threads(how: Callable[[int], T], places: Iterable[int], what: str) -> Ite
 
 def groups_of(pictures: PictureSource) -> np.ndarray:
     """(N,) group numbers; pictures of one group look the same. Pictures that cannot be read stand alone."""
-    weights = _weights(pictures)
-    there = np.flatnonzero(weights >= 0)
+    sizes = _file_sizes(pictures)
+    there = np.flatnonzero(sizes >= 0)
     if not len(there):
         return np.arange(len(pictures))
-    return _cached(pictures, lambda: _group(pictures, weights, there))
+    return _cached(pictures, lambda: _group(pictures, sizes, there))
 
 
-def _weights(pictures: PictureSource) -> np.ndarray:
-    weigh = getattr(pictures, "weigh", None)
-    return np.array([weigh(i) for i in range(len(pictures))]) if weigh else np.zeros(len(pictures), dtype=np.int64)
+def _file_sizes(pictures: PictureSource) -> np.ndarray:
+    size_of = getattr(pictures, "size_in_bytes", lambda index: 0)
+    return np.array([size_of(index) for index in range(len(pictures))], dtype=np.int64)
 
 
-def _group(pictures: PictureSource, weights: np.ndarray, there: np.ndarray) -> np.ndarray:
+def _group(pictures: PictureSource, sizes: np.ndarray, there: np.ndarray) -> np.ndarray:
     group = np.arange(len(pictures))
-    looked_at = len(there) <= LOOKED_AT
+    looked_at = len(there) <= MOST_LOOKED_AT
     if not looked_at:  # equal files have equal lengths
-        there = there[np.bincount(weights[there])[weights[there]] > 1]
+        there = there[np.bincount(sizes[there])[sizes[there]] > 1]
     seen = list(in_threads(lambda i: _look(pictures, i, looked_at), there, "comparing pictures"))
     same: dict[bytes, int] = {}
     for place, (digest, _) in zip(there, seen, strict=True):
@@ -128,7 +128,7 @@ def _cached(pictures: PictureSource, compute: Callable[[], np.ndarray]) -> np.nd
     from matchlight.data import cache
     from matchlight.data.content import stamps
 
-    digest = hashlib.blake2b(f"twins 2 {SIDE} {CLOSE} {LOOKED_AT} {LEADERS}".encode(), digest_size=16)
+    digest = hashlib.blake2b(f"twins 2 {SIDE} {CLOSE} {MOST_LOOKED_AT} {LEADERS}".encode(), digest_size=16)
     for stamp in stamps(pictures):
         digest.update(stamp.encode("utf-8", "replace") + b"\n")
     entry = cache.folder() / digest.hexdigest()

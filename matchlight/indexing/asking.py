@@ -20,7 +20,7 @@ from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.query_encoder import Picture
 from matchlight.indexing.questions import Question
 from matchlight.indexing.results import Hit
-from matchlight.indexing.searcher import Reach
+from matchlight.indexing.searcher import SearchDepth
 from matchlight.measuring.chance import Hits, heights, standardised
 
 SIDES = (IMAGE, TEXT)
@@ -140,9 +140,9 @@ def find(index: OpenIndex, asked: Asked, parts: list[Part], wanted: str, keep: n
     searcher, sample = index.searcher, index.chances.sample[wanted]
     passed = keep if keep is None or wanted == IMAGE else keep[index.catalogue.picture]
     total = len(searcher.sides[wanted].remaining()) if passed is None else int(passed.sum())
-    reach = Reach(asked.top, asked.candidates, asked.exact)
+    depth = SearchDepth(asked.top, asked.candidates, asked.exact)
     asking = [(part.query, part.given) for part in parts if part.weight > 0]
-    places = searcher.looked_at(asking, wanted, reach, passed)
+    places = searcher.places_to_score(asking, wanted, depth, passed)
     scores, first = np.zeros(len(places), dtype=np.float32), np.zeros(0)
     usual = {}
     for number, part in enumerate(parts):

@@ -49,7 +49,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Reach:
+class SearchDepth:
     """How far a search looks: results wanted, candidates scored for them (None: as measured), or all there is."""
 
     top: int
@@ -79,22 +79,22 @@ class Searcher:
 
         Last comes how many items were scored. `passing` (N,) says which may be found.
         """
-        reach = Reach(top, candidates, exact)
-        places = self.looked_at([(query, given)], wanted, reach, passing)
+        depth = SearchDepth(top, candidates, exact)
+        places = self.places_to_score([(query, given)], wanted, depth, passing)
         scores = self.scored(query, given, wanted, places)
         best = np.argsort(-scores, kind="stable")[:top]
         return places[best], scores[best], len(scores)
 
     @torch.inference_mode()
-    def looked_at(
-        self, queries: list[tuple[Embeddings, str]], wanted: str, reach: Reach, passing: np.ndarray | None = None
+    def places_to_score(
+        self, queries: list[tuple[Embeddings, str]], wanted: str, depth: SearchDepth, passing: np.ndarray | None = None
     ) -> np.ndarray:
         """Ascending places of the items to score: all that may be found, or the candidates of any of the queries."""
         side = self.sides[wanted]
-        count = max(reach.top, reach.candidates or side.candidates + MORE * max(0, reach.top - TOP))
+        count = max(depth.top, depth.candidates or side.candidates + MORE * max(0, depth.top - TOP))
         keep = _both(passing, side.alive)
         places = np.arange(len(side.numbers)) if keep is None else np.flatnonzero(keep)
-        if reach.exact or side.engine is None or len(places) <= count:
+        if depth.exact or side.engine is None or len(places) <= count:
             return places
         among = None if passing is None else places
         named = [self.propose(self.proposer.rows(query, given), wanted, count, among) for query, given in queries]
@@ -133,7 +133,7 @@ class Searcher:
     def _block(self, query: Embeddings, given: str, wanted: str, block: Embeddings) -> np.ndarray:
         block = block.to(self.device)
         if given == wanted:
-            return alike(self.proposer.rows(query, given), self.proposer.rows(block, wanted)).numpy()
+            return chamfer_similarity(self.proposer.rows(query, given), self.proposer.rows(block, wanted)).numpy()
         images, texts = (query, block) if given == IMAGE else (block, query)
         if len(block) <= FEW:
             return self.matcher.score(images, texts).float().cpu().numpy().ravel()
@@ -162,7 +162,7 @@ def chosen(scores: np.ndarray, items: np.ndarray, count: int, merge: str) -> np.
     return kinds
 
 
-def alike(queries: Tensor, items: Tensor) -> Tensor:
+def chamfer_similarity(queries: Tensor, items: Tensor) -> Tensor:
     """(N,) how near items (N, k, d) are to one query (1, q, d) of their side: nearest vectors, averaged both ways."""
     seen = torch.einsum("qd,nkd->nqk", queries[0], items)
     return (seen.amax(2).mean(1) + seen.amax(1).mean(1)) / 2

@@ -71,15 +71,15 @@ class SecondRound(Strategy):
         self.candidates, self.depth, self.coarse = arguments.candidates, arguments.h, arguments.coarse
         self.filter, self.alike, self.audit = arguments.filter, arguments.alike, arguments.audit
         self.networks = two.strategy.networks
-        self.turned = False
+        self.in_second_round = False
         self.companions: Draw | None = None
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """The base's phases; in the second round those that rank as the network does have companions."""
         if self.one is not None and epoch < self.first:
             return self.one.strategy.phases(run, epoch)
-        if not self.turned:
-            self._turn(run)
+        if not self.in_second_round:
+            self._begin_second_round(run)
         if self.companions is None:
             self.companions = Draw(
                 load(run.folder / "candidates")[0], run.pairs.picture, self.depth, self.draw, KINDS[self.kind]
@@ -118,7 +118,7 @@ class SecondRound(Strategy):
 
     # ---- between the rounds ----
 
-    def _turn(self, run: TrainingRun) -> None:
+    def _begin_second_round(self, run: TrainingRun) -> None:
         if self.first:
             _back_to_best(run, self.result(run))
         if run.chief:
@@ -129,7 +129,7 @@ class SecondRound(Strategy):
         if self.first or self.scratch:
             self._begin_again(run)
         run.best, run.waited = Best(), 0
-        self.turned = True
+        self.in_second_round = True
         run.save()
         run.writer.flush()  # from here on the first round's model may be replaced
 
@@ -181,11 +181,11 @@ class SecondRound(Strategy):
     def state_dict(self) -> State:
         """Which round it is; the lists are in the run folder."""
         one = None if self.one is None else self.one.strategy.state_dict()
-        return {"turned": self.turned, "one": one, "two": self.two.strategy.state_dict()}
+        return {"turned": self.in_second_round, "one": one, "two": self.two.strategy.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Take it back."""
-        self.turned = state["turned"]
+        self.in_second_round = state["turned"]
         self.two.strategy.load_state_dict(state["two"])
         if self.one is not None:
             self.one.strategy.load_state_dict(state["one"])

@@ -24,7 +24,7 @@ from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots
-from matchlight.parts.objectives import Probable
+from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.training.arguments import (
     BatchSize,
@@ -179,7 +179,7 @@ class DivE(TunedPictures, Staircase, Training):
         """The ranking loss: triplets, or probabilities at a temperature."""
         if self.loss == "triplet":
             return Triplet(margin=self.margin, negatives=self.negatives)
-        return Probable(self.loss, temperature=self.temperature, pull=self.pull, q=self.q)
+        return SoftmaxLoss(self.loss, temperature=self.temperature, pull=self.pull, q=self.q)
 
     def network(self, sizes: Sizes) -> Matcher:
         """Both sides with a set prediction module of their own, pictures behind a backbone where it is trained."""

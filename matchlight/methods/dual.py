@@ -46,7 +46,7 @@ from matchlight.methods.dual_files import published_weights, take
 from matchlight.methods.low_rank import ADAPTER, adapt, save_adapters_alone
 from matchlight.methods.set_losses import SetLoss
 from matchlight.methods.slots import SetPrediction, Slots
-from matchlight.parts.objectives import Probable, contrast, info_nce
+from matchlight.parts.objectives import SoftmaxLoss, contrast, info_nce
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.parts.similarities import Dot
 from matchlight.training.arguments import Count, Fraction, NonNegative, Portion, Positive, Siblings, Training, Value
@@ -320,7 +320,7 @@ class Dual(Training):
         if self.score == "cosine" or self.sets > 1:
             if self.loss == "sigmoid":
                 raise BadInput("loss=sigmoid: it needs the model's scale and bias, score=logits and sets=1")
-            ranking: Objective = Probable("infonce", temperature=self.temperature, siblings=self.siblings)
+            ranking: Objective = SoftmaxLoss("infonce", temperature=self.temperature, siblings=self.siblings)
             return ranking if self.sets == 1 else SetLoss(ranking, mmd=self.mmd, diversity=self.diversity)
         return (Sigmoid if sigmoid else Contrastive)(siblings=self.siblings)
 

@@ -42,7 +42,7 @@ from matchlight.parts.objectives import INF, Contrast, contrast, hinge_all
 from matchlight.training.arguments import Arguments, BuiltOn, Count, NonNegative, Portion, Whole, with_known
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
-from matchlight.training.division import gaussians, looks_clean
+from matchlight.training.division import clean_probability, looks_clean
 from matchlight.training.pair_losses import over_rows, scored
 from matchlight.training.registry import Method, name_of
 
@@ -148,7 +148,7 @@ class CoTeaching(Strategy):
 
             losses = over_rows(run, run.networks[name].matcher, measure, draw=(epoch, k))["loss"]
             clean = np.full(len(losses), np.nan)
-            clean[run.rows] = gaussians(losses[run.rows], seed=run.seed + epoch)
+            clean[run.rows] = clean_probability(losses[run.rows], seed=run.seed + epoch)
             self.losses[name], self.clean[name] = losses, clean
             self.trust.setdefault(name, np.full(len(losses), np.nan))
         if self.divided < 0:

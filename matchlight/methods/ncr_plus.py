@@ -38,7 +38,7 @@ from matchlight.data.fingerprints import is_same_data
 from matchlight.inputs.batches import seeded
 from matchlight.methods.ncr import one_network
 from matchlight.methods.vse import DUAL, VSEInfinity
-from matchlight.parts.objectives import Probable
+from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.training.arguments import (
     COSINES,
     Arguments,
@@ -54,7 +54,7 @@ from matchlight.training.arguments import (
 )
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
-from matchlight.training.division import gaussians, share_of_wrong, weighed
+from matchlight.training.division import clean_probability, clean_probability_given_share, share_of_wrong
 from matchlight.training.pair_losses import fits
 from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
@@ -73,7 +73,7 @@ class Weighted(Objective):
 
     reduction = "mean"
 
-    def __init__(self, loss: Probable):
+    def __init__(self, loss: SoftmaxLoss):
         super().__init__()
         self.loss = loss
 
@@ -92,7 +92,7 @@ class MeasureThenTrust(Strategy):
         self.warm, self.restart, self.relabel = warm, arguments.restart, arguments.relabel
         self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
-        self.first: Objective = arguments.probable(arguments.measure)
+        self.first: Objective = arguments.softmax_loss(arguments.measure)
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
@@ -188,7 +188,7 @@ class MeasureThenTrust(Strategy):
         if len(loss) < FEW:
             return np.ones(len(loss))
         if self.border != "measured":
-            weight = gaussians(loss, converged=self.border == "converged", seed=seed)
+            weight = clean_probability(loss, converged=self.border == "converged", seed=seed)
             self.noise = self.noise or [float(1 - weight.mean())]  # which loss follows is not the border's business
             return weight
         if not self.noise:  # only the first time: later on those pictures are trained on too
@@ -197,7 +197,7 @@ class MeasureThenTrust(Strategy):
         weight = np.empty(len(loss))
         for part in (aside, ~aside):  # measured on different terms: ranked apart
             if part.any():
-                weight[part] = weighed(loss[part], self.noise[0])
+                weight[part] = clean_probability_given_share(loss[part], self.noise[0])
         return weight
 
     # ---- training ----
@@ -303,14 +303,14 @@ class NCRPlus(BuiltOn):
             ema=self.ema,
         )
 
-    def probable(self, kind: str) -> Probable:
+    def softmax_loss(self, kind: str) -> SoftmaxLoss:
         """A loss of probabilities with these settings."""
-        return Probable(kind, temperature=self.temperature, pull=self.pull, q=self.q, siblings=self.siblings)
+        return SoftmaxLoss(kind, temperature=self.temperature, pull=self.pull, q=self.q, siblings=self.siblings)
 
     def weighted(self, wrong: Literal["few", "many"]) -> Weighted:
         """The loss of the second round where few pairs are wrong, or many."""
         usual = {"few": "rclog", "many": "gce"}[wrong]
-        return Weighted(self.probable(usual if self.loss == "auto" else self.loss))
+        return Weighted(self.softmax_loss(usual if self.loss == "auto" else self.loss))
 
 
 METHODS = [

@@ -26,7 +26,7 @@ from matchlight.methods.pie_net import polysemous_image, polysemous_text
 from matchlight.methods.set_losses import own_sets
 from matchlight.parts.encoders import gru_names
 from matchlight.parts.objectives import contrast, hinge_all, hinge_hardest
-from matchlight.parts.set_similarities import BestPair, discrepancy
+from matchlight.parts.set_similarities import BestPair, maximum_mean_discrepancy
 from matchlight.training.arguments import (
     BatchSize,
     Count,
@@ -87,7 +87,7 @@ class Polysemy(Objective):
             alike = [likeness(side.extra["residual"]).mean() for side in (image, text)]
             terms["diversity"] = self.diversity * (alike[0] + alike[1])
         if self.mmd:
-            terms["mmd"] = self.mmd * discrepancy(image.vectors.flatten(0, 1), text.vectors.flatten(0, 1))
+            terms["mmd"] = self.mmd * maximum_mean_discrepancy(image.vectors.flatten(0, 1), text.vectors.flatten(0, 1))
         return terms
 
     def ranked_by(self, ranking: Objective) -> Objective:

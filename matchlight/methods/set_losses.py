@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.objectives import Contrast, contrast, hinge_all, hinge_hardest
-from matchlight.parts.set_similarities import crowding, discrepancy
+from matchlight.parts.set_similarities import diversity_loss, maximum_mean_discrepancy
 
 
 def hinge_mean(c: Contrast, margin: float) -> Terms:
@@ -65,10 +65,12 @@ class SetLoss(Objective):
         terms = dict(self.ranking(scores, embeddings, batch))
         images, texts = own_sets(embeddings, batch)
         if self.mmd:
-            terms["mmd"] = self.mmd * discrepancy(images.vectors.flatten(0, 1), texts.vectors.flatten(0, 1))
+            terms["mmd"] = self.mmd * maximum_mean_discrepancy(
+                images.vectors.flatten(0, 1), texts.vectors.flatten(0, 1)
+            )
         if self.diversity:
-            terms["diversity_image"] = self.diversity * crowding(images.extra["residual"])
-            terms["diversity_text"] = self.diversity * crowding(texts.extra["residual"])
+            terms["diversity_image"] = self.diversity * diversity_loss(images.extra["residual"])
+            terms["diversity_text"] = self.diversity * diversity_loss(texts.extra["residual"])
         return terms
 
     def ranked_by(self, ranking: Objective) -> Objective:

@@ -24,7 +24,7 @@ from matchlight.inputs.augmentation import changed, drop_regions
 from matchlight.parts.canonical_start import start_canonically
 from matchlight.parts.encoders import LastState, ReadPieces, Words, draw, gru_names, lengths
 from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
-from matchlight.parts.objectives import Hinge, Probable
+from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.parts.similarities import Dot, Order
 from matchlight.training.arguments import (
     Count,
@@ -241,7 +241,7 @@ class VSEInfinity(TunedPictures, Ranking, Training):
         gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=frozen or None)
         return Recipe(
             matcher=partial(self.network, sizes),
-            objective=hinge if self.loss == "hinge" else self.probable,
+            objective=hinge if self.loss == "hinge" else self.softmax_loss,
             strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
             begin=start_canonically if self.starts_canonically() else None,
             groups=partial(
@@ -265,10 +265,10 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             raise BadInput("projections=canonical: needs captions read by a sentence encoder, such as sentences=minilm")
         return bool(self.sentences) and self.projections != "random"
 
-    def probable(self) -> Probable:
+    def softmax_loss(self) -> SoftmaxLoss:
         """The loss of probabilities that was asked for."""
         settings = {"temperature": self.temperature, "pull": self.pull, "q": self.q}
-        return Probable(self.loss, **settings, siblings=self.siblings)
+        return SoftmaxLoss(self.loss, **settings, siblings=self.siblings)
 
     def network(self, sizes: Sizes) -> Matcher:
         """Pooled regions (behind the backbone where it is trained) and pooled words, compared by their cosine."""

@@ -114,7 +114,7 @@ class Hinge(Objective):
         return (hinge_hardest if self.hardest else hinge_all)(c, self.margin)
 
 
-class Probable(Objective):
+class SoftmaxLoss(Objective):
     """Losses of softmax probabilities at a fixed temperature: `kind` is infonce, rclog (complementary) or gce."""
 
     reduction = "mean"

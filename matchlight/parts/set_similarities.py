@@ -138,7 +138,7 @@ def set_similarity(name: str, *, alpha: float = 16.0, learned: bool = False) -> 
     return {"chamfer": Chamfer, "mil": BestPair}[name]()
 
 
-def discrepancy(x: Tensor, y: Tensor) -> Tensor:
+def maximum_mean_discrepancy(x: Tensor, y: Tensor) -> Tensor:
     """Maximum mean discrepancy of two crowds of vectors (N, D), (M, D), kernel exp(-|x - y| / 2), not squared."""
     x, y = x.float(), y.float()
 
@@ -148,7 +148,7 @@ def discrepancy(x: Tensor, y: Tensor) -> Tensor:
     return alike(x, x) - 2 * alike(x, y) + alike(y, y)
 
 
-def crowding(sets: Tensor) -> Tensor:
+def diversity_loss(sets: Tensor) -> Tensor:
     """(N, K, D) -> (N,): the mean of exp(-2 |r_k - r_l|^2) over the pairs of a set's unit vectors; 1 = collapsed."""
     k = sets.shape[1]
     if k < 2:

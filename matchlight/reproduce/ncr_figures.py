@@ -12,7 +12,7 @@ from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.ncr_runs import NOISE, Division, division
 from matchlight.reproduce.numbers import Row
-from matchlight.training.division import looks_clean, mixture, spread
+from matchlight.training.division import looks_clean, min_max_scaled, mixture
 
 BARS = 50
 BETWEEN = 0.2  # where the paper puts the border between labels of clean and of noisy pairs
@@ -83,7 +83,7 @@ def _draw_losses(divided: Division, fits: dict[str, list[Row]]) -> style.Figure:
     figure, axes = style.panels(1, len(fits), height=2.7, sharex=True)
     grid, edges = np.linspace(0, 1, 400), np.linspace(0, 1, BARS + 1)
     for panel, (name, parts) in zip(axes[0], fits.items(), strict=True):
-        values = spread(divided.losses[name])
+        values = min_max_scaled(divided.losses[name])
         groups = [(values, ALL, "all pairs")]
         if divided.clean is not None:
             groups = [(values[divided.clean], CLEAN, "clean pairs"), (values[~divided.clean], NOISY, "noisy pairs")]

@@ -27,7 +27,7 @@ from matchlight.core import BadInput, Sizes
 from matchlight.inputs.backbones.preprocessing import Frame
 from matchlight.inputs.backbones.vision_transformer import TokenChoice, Tokens, Tuning
 from matchlight.parts.encoders import from_pixels
-from matchlight.parts.objectives import Probable
+from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.training.contract import Recipe, Select, Siblings
 from matchlight.training.schedules import BackboneRates
 
@@ -162,7 +162,7 @@ class Ranking(Arguments):
         """A recipe of the hinge with the loss that was asked for; what it adds to its ranking stays."""
         if self.loss == "hinge":
             return recipe
-        ranking, objective = Probable(self.loss, siblings=self.siblings), recipe.objective
+        ranking, objective = SoftmaxLoss(self.loss, siblings=self.siblings), recipe.objective
         return replace(recipe, objective=lambda: objective().ranked_by(ranking))
 
 

@@ -16,7 +16,7 @@ DEPTHS = (0.5, 0.35, 0.2)  # shares of the mismatches beyond which pairs are cou
 SURE = 0.03  # a smaller share of noise cannot be distinguished from none
 
 
-def spread(losses: npt.ArrayLike) -> Floats:
+def min_max_scaled(losses: npt.ArrayLike) -> Floats:
     """Losses scaled to [0, 1]; equal losses are all 0."""
     values = np.asarray(losses, np.float64)
     low, high = values.min(), values.max()
@@ -28,7 +28,7 @@ def mixture(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) ->
 
     None where there is nothing to divide.
     """
-    values = spread(losses)[:, None]
+    values = min_max_scaled(losses)[:, None]
     if len(values) < 2 or not values.any():
         return None
     rough = {"max_iter": 10, "tol": 1e-2, "reg_covar": 5e-4}
@@ -36,9 +36,9 @@ def mixture(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) ->
     return GaussianMixture(2, random_state=seed, **(exact if converged else rough)).fit(values)
 
 
-def gaussians(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) -> Floats:
+def clean_probability(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) -> Floats:
     """(N,) probability of the component with the smaller mean; ten rough steps as NCR takes, or until it stands."""
-    values = spread(losses)[:, None]
+    values = min_max_scaled(losses)[:, None]
     fitted = mixture(losses, converged=converged, seed=seed)
     if fitted is None:
         return np.ones(len(values))
@@ -70,7 +70,7 @@ def share_of_wrong(losses: npt.ArrayLike, mismatched: npt.ArrayLike, *, errors: 
     return float(np.clip(min(shares), 0.0, 1.0))
 
 
-def weighed(losses: npt.ArrayLike, noise: float, *, softness: float = 0.1) -> Floats:
+def clean_probability_given_share(losses: npt.ArrayLike, noise: float, *, softness: float = 0.1) -> Floats:
     """(N,) clean probabilities when the share of wrong pairs is known: a soft step where that share begins.
 
     Trained-on pairs need this. The wrong ones among them are memorised unevenly, no law fits them, and a mixture that

@@ -54,7 +54,7 @@ class Trainer:
         self.seed, self.device, self.precision = seed, torch.device(device), precision
         self.save_minutes = save_minutes
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
-        self.rows, self.held = self._divide()
+        self.rows, self.held = self._learnt_and_held_rows()
         names = recipe.strategy.networks
         self.networks = {
             name: Network(recipe, seed=seed + 1000 * k, device=self.device, name=name) for k, name in enumerate(names)
@@ -77,7 +77,7 @@ class Trainer:
         """The process that writes files and talks."""
         return devices.rank() == 0
 
-    def _divide(self) -> tuple[np.ndarray, np.ndarray]:
+    def _learnt_and_held_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Training rows, and rows to choose by: the val split, or training pictures held out as noisy as they are."""
         rows = self.table.rows("train")
         held = self.table.rows("val") if "val" in self.pairs.split_names else rows[:0]
@@ -128,7 +128,7 @@ class Trainer:
             for callback in self.callbacks:
                 callback.end(self)
             self.writer.flush()  # also after Ctrl-C: what was saved is on the disk
-        self._leave()
+        self._write_run_files()
 
     def _patience_spent(self) -> bool:
         return bool(self.recipe.patience) and self.waited >= self.recipe.patience
@@ -172,13 +172,13 @@ class Trainer:
         quick = self.writer.cost < QUICK_WRITE or self.epoch >= self.recipe.epochs
         return quick or self._unsaved_for(20 * self.writer.cost)
 
-    def _draw(self, rank: int) -> int:
+    def _step_seed(self, rank: int) -> int:
         """The seed of everything random inside this step, for one process."""
         numbers = (self.seed & 0xFFFFFFFF, self.epoch, self.phase, self.step, rank)
         return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
-        devices.seed(self._draw(devices.rank()))
+        devices.seed(self._step_seed(devices.rank()))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
         batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
         network.matcher.train()
@@ -198,7 +198,7 @@ class Trainer:
     def _augmented(self, batch: Batch) -> Batch:
         if self.recipe.augment is None:
             return batch
-        draw = self._draw(0)  # by item, not by process: two processes change a picture as one would
+        draw = self._step_seed(0)  # by item, not by process: two processes change a picture as one would
         sides = {side: self.recipe.augment(side, items, draw) for side, items in batch.sides.items()}
         return Batch(sides, batch.links, batch.row, batch.extra, batch.core)
 
@@ -355,7 +355,7 @@ class Trainer:
         self.resumed_from = self.total_steps
         return True
 
-    def _leave(self) -> None:
+    def _write_run_files(self) -> None:
         """The files of a finished run."""
         if self.chief:
             if self.resumed_from is not None and self.log:  # killed after the last epoch: nothing was left to log

@@ -14,7 +14,7 @@ from tiny import tiny_pairs, tiny_pictures
 
 import matchlight as ml
 from matchlight.auditing.item_vectors import caption_names
-from matchlight.auditing.verdict import anchored, combine, tells
+from matchlight.auditing.verdict import anchored, combine, share_above_mismatch
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
@@ -199,7 +199,9 @@ def test_a_further_run_counts_as_far_as_it_tells_manufactured_pairs():
     known |= {"free_sibling_rows": np.full((count, 1), -1)}
     known |= {f"plain_{name}": value for name, value in model(1.5).items()}
     useful, useless = ({f"also0_{n}": v for n, v in model(strength).items()} for strength in (3.0, 0.0))
-    assert tells(useful, "also0_") > 0.8 > 0.6 > tells(useless, "also0_") > 0.4  # three in ten are wrong themselves
+    assert (
+        share_above_mismatch(useful, "also0_") > 0.8 > 0.6 > share_above_mismatch(useless, "also0_") > 0.4
+    )  # three in ten are wrong themselves
 
     def auroc(found: dict[str, np.ndarray]) -> float:
         score = combine(found, siblings=False).score

@@ -100,7 +100,7 @@ def test_a_tar_and_a_zip_of_pictures_read_like_their_folder(tmp_path: Path) -> N
     assert colours[0] == colours[1] == colours[2]
     assert len(set(stamps(by_zip.pictures))) == 3
     some = by_zip.pictures.take(np.array([2]))
-    assert some.read(0) == by_zip.pictures.read(2) and by_zip.pictures.weigh(0) > 0
+    assert some.read(0) == by_zip.pictures.read(2) and by_zip.pictures.size_in_bytes(0) > 0
 
 
 def test_a_zip_with_captions_or_without_pictures_is_told_to_be_unpacked(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import aoq, bfan
 from matchlight.methods.captioning import Described
 from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets, counts
-from matchlight.parts.objectives import Hinge, Probable
+from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.parts.similarities import Dot
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run, train
@@ -218,7 +218,7 @@ def test_without_companions_the_base_ranks_as_ever() -> None:
 def test_other_losses_are_weighed_in_the_same_way() -> None:
     links = {name: [0.3, 0.2] for name in QUINTUPLETS}
     scores, batch = scored([[0.5, 0.4], [0.45, 0.6]], **links), quintuplets(2)
-    plain, found = Probable("infonce")(scores, {}, batch), Quintuplets(Probable("infonce"))(scores, {}, batch)
+    plain, found = SoftmaxLoss("infonce")(scores, {}, batch), Quintuplets(SoftmaxLoss("infonce"))(scores, {}, batch)
     assert_close(found["i2t"] / plain["i2t"], 1.5 - (torch.tensor([0.3, 0.2]) - torch.tensor([0.4, 0.45])) / 0.3)
 
 

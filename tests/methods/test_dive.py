@@ -21,7 +21,7 @@ from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots, place_codes
 from matchlight.parts.layers import pooling_by
-from matchlight.parts.objectives import Probable
+from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import Run, train
@@ -352,7 +352,7 @@ def test_triplets_count_only_other_pictures_on_a_hand_worked_case() -> None:
 
 def test_robust_losses_keep_the_terms_of_the_sets() -> None:
     built = dive.DivE(**TINY, loss="rclog").recipe(SIZES).objective()
-    assert isinstance(built, SetLoss) and isinstance(built.ranking, Probable) and built.reduction == "mean"
+    assert isinstance(built, SetLoss) and isinstance(built.ranking, SoftmaxLoss) and built.reduction == "mean"
 
 
 def test_an_official_model_is_read_in_the_authors_batches() -> None:

@@ -18,7 +18,7 @@ from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
 from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.pairs import Pairs
-from matchlight.parts.objectives import Probable
+from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.runs.folder import Run, train
 from matchlight.training.contract import Phase
 from matchlight.training.pair_losses import Mismatches, fits
@@ -54,8 +54,8 @@ def tell(run: Trainer, wrong: np.ndarray, *, seed: int = 0) -> Any:
 
 def test_a_weight_multiplies_the_loss_of_its_pair() -> None:
     batch, weight = square(5), torch.tensor([1.0, 0.0, 0.5, 1.0, 0.2])
-    plain = Probable("gce")(Scores(drawn(5)), {}, batch)
-    found = Weighted(Probable("gce"))(Scores(drawn(5)), {}, batch.with_extra(trust=weight))
+    plain = SoftmaxLoss("gce")(Scores(drawn(5)), {}, batch)
+    found = Weighted(SoftmaxLoss("gce"))(Scores(drawn(5)), {}, batch.with_extra(trust=weight))
     for name, term in plain.items():
         assert_close(found[name], term * weight)
 

@@ -19,7 +19,7 @@ from matchlight.inputs.prepare import View, prepare
 from matchlight.methods import pvse
 from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
 from matchlight.pairs import Pairs
-from matchlight.parts.set_similarities import BestPair, discrepancy
+from matchlight.parts.set_similarities import BestPair, maximum_mean_discrepancy
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.folder import train
 from matchlight.scoring.encode import encode
@@ -206,8 +206,8 @@ def test_extra_terms_are_those_of_the_plain_loop() -> None:
     r = draw(4, 3, 8)
     assert_close(pvse.likeness(r).mean(), plain.diversity(r))
     x, y = draw(12, 8, unit=True), draw(12, 8, seed=1, unit=True)
-    assert_close(discrepancy(x, y), plain.mmd(x, y))
-    assert float(discrepancy(x, x)) == pytest.approx(0, abs=1e-6)
+    assert_close(maximum_mean_discrepancy(x, y), plain.mmd(x, y))
+    assert float(maximum_mean_discrepancy(x, x)) == pytest.approx(0, abs=1e-6)
 
 
 def terms_of(heads: int, **options: object) -> dict[str, Tensor]:

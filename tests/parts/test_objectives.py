@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from matchlight.core import IMAGE, TEXT, Batch, Items, Scores
 from matchlight.parts.objectives import (
     Hinge,
-    Probable,
+    SoftmaxLoss,
     contrast,
     evidence,
     generalised_cross_entropy,
@@ -59,7 +59,7 @@ def test_with_two_pairs_the_hardest_negative_is_all_there_is() -> None:
 def test_a_pair_without_negatives_costs_nothing_and_has_a_finite_gradient() -> None:
     scores = torch.rand(1, 2, requires_grad=True)
     batch = batch_of([3, 3])
-    for objective in (Hinge(), Probable("infonce"), Probable("rclog"), Probable("gce")):
+    for objective in (Hinge(), SoftmaxLoss("infonce"), SoftmaxLoss("rclog"), SoftmaxLoss("gce")):
         loss = objective.total(objective(Scores(scores), {}, batch))
         (grad,) = torch.autograd.grad(loss, scores)
         assert float(loss.detach()) == pytest.approx(0.0, abs=1e-6)
@@ -82,7 +82,7 @@ def test_generalised_cross_entropy_lies_between_its_limits() -> None:
 
 def test_the_complementary_loss_of_two_pairs_is_the_cross_entropy() -> None:
     scores, batch = tensor([[0.5, 0.4], [0.45, 0.6]]), batch_of([0, 1])
-    wrong = Probable("rclog", pull=0.0)(Scores(scores), {}, batch)["i2t"]
+    wrong = SoftmaxLoss("rclog", pull=0.0)(Scores(scores), {}, batch)["i2t"]
     right = -log_probabilities(contrast(scores, batch), 0.05)["i2t"][0]
     assert_close(wrong, right, atol=1e-3, rtol=1e-3)
 
@@ -93,7 +93,7 @@ def test_complementary_losses_hardly_pull_a_pair_that_does_not_fit() -> None:
     pulls = {}
     for kind in ("infonce", "rclog"):
         leaf = scores.clone().requires_grad_()
-        objective = Probable(kind, pull=0.0)
+        objective = SoftmaxLoss(kind, pull=0.0)
         objective.total(objective(Scores(leaf), {}, batch_of(list(range(64))))).backward()
         pulls[kind] = -float(leaf.grad[0, 0])
     assert pulls["rclog"] < pulls["infonce"] / 100

@@ -17,8 +17,8 @@ from matchlight.parts.set_similarities import (
     SIMILARITIES,
     SmoothChamfer,
     cosines,
-    crowding,
-    discrepancy,
+    diversity_loss,
+    maximum_mean_discrepancy,
     set_similarity,
 )
 from tests.reference import dive as naive
@@ -114,20 +114,20 @@ def test_every_element_proposes_and_proposals_have_unit_length() -> None:
 
 def test_crowds_differ_by_the_sum_over_their_pairs() -> None:
     x, y = random_sets(1, 5)[0], random_sets(1, 7, seed=1)[0]
-    assert float(discrepancy(x, y)) == pytest.approx(naive.discrepancy(x, y), abs=1e-5)
-    assert float(discrepancy(x, x)) == pytest.approx(0, abs=1e-6)
+    assert float(maximum_mean_discrepancy(x, y)) == pytest.approx(naive.maximum_mean_discrepancy(x, y), abs=1e-5)
+    assert float(maximum_mean_discrepancy(x, x)) == pytest.approx(0, abs=1e-6)
     x = random_sets(1, 40)[0].requires_grad_()
-    discrepancy(x, y).backward()
+    maximum_mean_discrepancy(x, y).backward()
     assert x.grad is not None and x.grad.isfinite().all()  # self-distances are 0, where a norm has no slope
 
 
 def test_crowding_is_one_for_a_collapsed_set_and_small_for_a_spread_one() -> None:
     spread, collapsed = torch.eye(4)[None], torch.ones(1, 4, 4)
-    assert float(crowding(collapsed)) == pytest.approx(1.0)
-    assert float(crowding(spread)) == pytest.approx(math.exp(-4))  # orthogonal: distance squared is 2
+    assert float(diversity_loss(collapsed)) == pytest.approx(1.0)
+    assert float(diversity_loss(spread)) == pytest.approx(math.exp(-4))  # orthogonal: distance squared is 2
     some = torch.randn(3, 4, 6)
-    assert_close(crowding(some), torch.tensor([naive.crowding(one) for one in some]), atol=1e-6, rtol=1e-5)
-    assert float(crowding(torch.randn(1, 1, 3))) == 0.0
+    assert_close(diversity_loss(some), torch.tensor([naive.diversity_loss(one) for one in some]), atol=1e-6, rtol=1e-5)
+    assert float(diversity_loss(torch.randn(1, 1, 3))) == 0.0
 
 
 @torch.no_grad()

@@ -75,7 +75,7 @@ def triplet(scores: Tensor, owner: list[int], margin: float) -> tuple[float, flo
     return sum(i2t) / len(owner), sum(t2i) / len(owner)
 
 
-def discrepancy(x: Tensor, y: Tensor) -> float:
+def maximum_mean_discrepancy(x: Tensor, y: Tensor) -> float:
     """exp(-|a - b| / 2), averaged over the pairs of each kind."""
 
     def mean(a: Tensor, b: Tensor) -> float:
@@ -84,7 +84,7 @@ def discrepancy(x: Tensor, y: Tensor) -> float:
     return mean(x, x) - 2 * mean(x, y) + mean(y, y)
 
 
-def crowding(one: Tensor) -> float:
+def diversity_loss(one: Tensor) -> float:
     """exp(-2 |a - b|^2) over the pairs of one set's unit vectors, averaged."""
     r = F.normalize(one, dim=-1)
     pairs = [(k, other) for k in range(len(r)) for other in range(k + 1, len(r))]

@@ -38,7 +38,7 @@ from matchlight.reproduce.mrl_maps import centres_of
 from matchlight.reproduce.numbers import as_csv, as_markdown, plain
 from matchlight.runs.evaluation import split_scores
 from matchlight.scoring.encode import encode_both
-from matchlight.training.division import gaussians, looks_clean
+from matchlight.training.division import clean_probability, looks_clean
 from matchlight.training.registry import Chosen, methods
 from tests.tiny import Arrays, tiny_pairs
 
@@ -361,7 +361,7 @@ def test_the_mixture_drawn_is_the_one_that_divided(ncr: Path, first: bool) -> No
     found = ncr_runs.division(work, run=run.folder, truth=None, noise=0, first=first)
     for name in "AB":
         kept = arrays[f"clean_{name}"][train]
-        assert gaussians(found.losses[name], seed=found.seed) == pytest.approx(kept)
+        assert clean_probability(found.losses[name], seed=found.seed) == pytest.approx(kept)
         if first:  # what the exhibit shows
             rows = rows_of(ncr, "ncr-losses")
             assert [int(row["row"]) for row in rows] == train.tolist()

@@ -14,7 +14,7 @@ from matchlight.core import BadInput, Sizes
 from matchlight.files import read_json
 from matchlight.inputs.weights import weight_store
 from matchlight.methods.captioning import Described
-from matchlight.parts.objectives import Hinge, Probable
+from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.training.first_choice import first_choice
 from matchlight.training.registry import methods
 from tests.tiny import tiny_pairs, tiny_settings
@@ -58,7 +58,7 @@ def test_the_loss_in_place_of_the_hinge_ranks_and_the_rest_stays(name: str) -> N
     hinge, robust = (method.build(sizes, **{**settings, "loss": loss}).objective() for loss in ("hinge", "gce"))
     assert isinstance(robust, Described) == isinstance(hinge, Described)  # captioning beside the ranking stays
     ranking = getattr(robust, "ranking", robust)
-    assert isinstance(ranking, Probable) and ranking.kind == "gce"
+    assert isinstance(ranking, SoftmaxLoss) and ranking.kind == "gce"
     assert isinstance(getattr(hinge, "ranking", hinge), Hinge) or name == "pvse"  # whose hinge is its own
 
 

@@ -25,8 +25,8 @@ from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both
 from matchlight.training import checkpoints, mining
 from matchlight.training.mining import chunks, load, load_for, mine, mine_into, search
-from matchlight.training.mining.best import Best, in_order
 from matchlight.training.mining.candidates import moved_up, places
+from matchlight.training.mining.top_k import TopK, in_order
 from matchlight.training.registry import methods
 from tests.reference import aoq as naive
 from tests.tiny import tiny_pairs
@@ -158,7 +158,7 @@ def test_many_pairs_of_a_costly_similarity_are_worth_a_word(
 @given(st.integers(1, 8), st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 99))
 def test_the_running_best_is_the_best_of_everything(k: int, widths: list[int], seed: int) -> None:
     scores = torch.from_numpy(np.random.default_rng(seed).permutation(3 * sum(widths)).reshape(3, -1)).float()
-    best, start = Best(3, k, CPU), 0
+    best, start = TopK(3, k, CPU), 0
     for width in widths:
         best.add(slice(0, 3), scores[:, start : start + width], start)
         start += width

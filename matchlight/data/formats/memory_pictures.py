@@ -50,7 +50,7 @@ class MemoryPictures(Pictures):
         self.open(index).save(file, "PNG")
         return file.getvalue()
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Unknown without encoding; equal for all, so that all are looked at."""
         return 0
 

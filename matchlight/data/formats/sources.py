@@ -41,7 +41,7 @@ class Pictures:
         """The file as it is."""
         raise NotImplementedError
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file, cheaply; -1 where there is none."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class RowPictures(Pictures):
             raise BadPicture(f"{self.names[index]!r}: no bytes in row {row} of {path}", "missing")
         return value
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Unknown without reading; equal for all, so that all are looked at."""
         return 0
 
@@ -140,7 +140,7 @@ class FolderPictures(Pictures):
         except OSError as error:
             raise BadPicture(f"{self.names[index]!r}: cannot be read ({error.strerror or error})") from error
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file."""
         place = self.places[index]
         try:
@@ -185,7 +185,7 @@ class TarPictures(Pictures):
         except OSError as error:
             raise BadPicture(f"{self.names[index]!r}: cannot be read from {self.files[file]} ({error})") from error
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file."""
         return int(self.where[index][2]) if self.where[index][0] >= 0 else -1
 
@@ -228,10 +228,10 @@ class JoinedPictures(Pictures):
         source, place = self._of(index)
         return source.read(place)
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file, where its source can tell."""
         source, place = self._of(index)
-        return source.weigh(place) if isinstance(source, Pictures) else 0
+        return source.size_in_bytes(place) if isinstance(source, Pictures) else 0
 
     @property
     def home(self) -> str:
@@ -269,7 +269,7 @@ class BytePictures(Pictures):
             raise _absent(self.names[index], "memory")
         return blob
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file."""
         blob = self.blobs[index]
         return -1 if blob is None else len(blob)

@@ -102,7 +102,7 @@ class ZipPictures(Pictures):
         name, more = LOCAL.unpack(read_range(place, head, LOCAL.size))
         return head + LOCAL.size + int(name) + int(more)
 
-    def weigh(self, index: int) -> int:
+    def size_in_bytes(self, index: int) -> int:
         """Bytes of the file."""
         return int(self.where[index][2])
 

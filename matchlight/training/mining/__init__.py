@@ -1,8 +1,9 @@
 """Offline mining: what a trained model confuses over a whole training set, as lists that training can draw from.
 
-`best.py` keeps the best so far, `chunks.py` encodes a side a piece at a time, `search.py` goes over all pairs,
-`coarse.py` over those that are proposed, `candidates.py` holds the lists and their files, `released.py` reads lists for
-a data set, `filters.py` strikes out what is likely no negative, by an audit's word (`audit_filter.py`) too.
+`mine` and `mine_into`, below, are what to call. `top_k.py` keeps the best so far, `chunks.py` encodes a side a piece
+at a time, `search.py` goes over all pairs, `coarse.py` over proposed ones, `candidates.py` holds the lists and
+their files, `released.py` reads lists for a data set, `filters.py` removes what is likely no negative, by what an audit
+found (`audit_filter.py`) too.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from matchlight.core import BadInput, Json, Matcher
 from matchlight.data.content import content_mark
 from matchlight.data.fingerprints import CONTENT, fingerprint
 from matchlight.inputs.batches import Table
-from matchlight.training.mining.best import in_order
 from matchlight.training.mining.candidates import NONE, Candidates, is_whole, load
 from matchlight.training.mining.coarse import propose_and_rescore, would_help
 from matchlight.training.mining.released import load_for, read_released
 from matchlight.training.mining.search import Ledger, Search, check_numbers, differing, sweep
+from matchlight.training.mining.top_k import in_order
 
 __all__ = ["NONE", "Candidates", "SearchOptions", "load", "load_for", "mine", "mine_into", "read_released"]
 

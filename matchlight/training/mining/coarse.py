@@ -15,9 +15,9 @@ from torch import Tensor
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.scoring.all_pairs import coarse_parts, default_budget, pair_cost
 from matchlight.training.checkpoints import State
-from matchlight.training.mining.best import INF
 from matchlight.training.mining.chunks import Chunks
 from matchlight.training.mining.search import Ledger, Lists, Search, check_numbers, sweep
+from matchlight.training.mining.top_k import INF
 
 MANY = 2_000_000_000  # pairs; with fewer, proposals save little or nothing: a proposed pair costs more than one of many
 COSTLY = 1024  # bytes a pair: attention between two sets, not a few products

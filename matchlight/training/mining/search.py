@@ -23,11 +23,11 @@ from matchlight.inputs.batches import Table
 from matchlight.scoring.all_pairs import score_blocks
 from matchlight.training import checkpoints
 from matchlight.training.checkpoints import State
-from matchlight.training.mining.best import INF, Best
 from matchlight.training.mining.chunks import Room, both_sides, caption_order
+from matchlight.training.mining.top_k import INF, TopK
 
 SAVE_SECONDS = 20.0
-Lists = tuple[Best, Best]  # captions of each picture, pictures of each caption
+Lists = tuple[TopK, TopK]  # captions of each picture, pictures of each caption
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Search:
     def empty(self, texts: int, images: int) -> Lists:
         """Lists with nothing in them yet."""
         count = len(self.pictures), len(self.rows)
-        return Best(count[0], min(texts, count[1]), self.where), Best(count[1], min(images, count[0]), self.where)
+        return TopK(count[0], min(texts, count[1]), self.where), TopK(count[1], min(images, count[0]), self.where)
 
     def go(self, what: str, work: Callable[[int, int], None], *, start: int, after: Callable[[int], None]) -> None:
         """`work` on every unit that is left (chunk of pictures, chunk of captions), `after` each."""

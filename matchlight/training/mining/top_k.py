@@ -8,7 +8,7 @@ from torch import Tensor
 INF = float("inf")
 
 
-class Best:
+class TopK:
     """Running lists of (N queries, k) scores and the places they belong to, in no order (`in_order` makes one)."""
 
     def __init__(self, queries: int, k: int, device: torch.device):
