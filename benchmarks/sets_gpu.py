@@ -2,9 +2,9 @@
 
     python benchmarks/sets_gpu.py [--sizes 1000x5000,5000x25000] [--dim 1024] [--slots 4] [--device auto] [-o FILE.json]
 
-For each size: the plain loop (caption by caption, timed on a sample of captions and scaled), evaluation's own way
-(`score_all`, then ranks on the host), and scores and ranks on the device in fp32, TF32, fp16 and bf16, with the ratio
-to the loop, the largest difference from float64 on a corner, and the parts: product, reduction, ranks. Times are
+For each size: the plain loop (caption by caption, timed on a sample of captions and scaled), scores brought to the
+host and ranked there, and evaluation's own way, scores and ranks on the device, in fp32, TF32, fp16 and bf16, with the
+ratio to the loop, the largest difference from float64 on a corner, and the parts: product, reduction, ranks. Times are
 medians of 7 runs after two to warm up; "total" includes ranks both ways. `--compile` adds the reduction compiled.
 """
 
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from matchlight.core import Embedding, Matcher
-from matchlight.measuring.device_ranks import device_scores, ranks_both_ways
 from matchlight.measuring.metrics import Relevance, ranks
 from matchlight.parts.set_similarities import SmoothChamfer, cosines
-from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.all_pairs import held_scores, score_all
 from matchlight.scoring.kernels.products import matrix_units
 
 RUNS, WARM, SAMPLE, CORNER = 7, 2, 200, 100
@@ -82,7 +82,7 @@ class Case:
         self.device, self.label = device, f"{pictures}x{captions}"
         self.images = Embedding(random_sets(pictures, asked.slots, asked.dim, device, 0))
         self.texts = Embedding(random_sets(captions, asked.slots, asked.dim, device, 1))
-        self.owner = torch.arange(captions, device=device) * pictures // captions
+        self.relevance = Relevance.of_owner(np.arange(captions) * pictures // captions, pictures=pictures)
         self.matcher = Matcher({}, SmoothChamfer())
         self.right = loop(self.images.vectors[:CORNER].double(), self.texts.vectors[:CORNER].double())
         self.naive = self._naive()
@@ -97,13 +97,12 @@ class Case:
         return float((scores[:CORNER, :CORNER].double() - self.right.to(scores.device)).abs().max())
 
     def host(self) -> None:
-        """As evaluation does it: scores to the host in blocks, ranks counted there."""
-        relevance = Relevance.of_owner(self.owner.cpu().numpy(), pictures=len(self.images))
+        """Scores to the host in blocks, ranks counted there."""
 
         def work() -> None:
             scores = score_all(self.matcher, self.images, self.texts, device=self.device)
-            ranks(scores, relevance)
-            ranks(scores.T, relevance.T)
+            ranks(scores, self.relevance)
+            ranks(scores.T, self.relevance.T)
 
         only = timed(lambda: score_all(self.matcher, self.images, self.texts, device=self.device), self.device, runs=3)
         note(f"{self.label} score_all", only, self.naive)
@@ -114,16 +113,20 @@ class Case:
         similarity: Any = self.matcher.similarity
         similarity.precision = precision
         with torch.inference_mode():
-            scores = device_scores(self.matcher, self.images, self.texts)
-            score = timed(lambda: device_scores(self.matcher, self.images, self.texts), self.device)
-            rank = timed(lambda: ranks_both_ways(scores, self.owner), self.device)
+            scores = held_scores(self.matcher, self.images, self.texts)
+            score = timed(lambda: held_scores(self.matcher, self.images, self.texts), self.device)
+            rank = timed(lambda: self._ranks(scores), self.device)
             total = timed(lambda: self._both(), self.device)
         parts = {"score_ms": 1000 * score, "ranks_ms": 1000 * rank, "difference": self.apart(scores)}
         note(f"{self.label} on the device, {precision}, total", total, self.naive, **parts)
         similarity.precision = None
 
     def _both(self) -> None:
-        ranks_both_ways(device_scores(self.matcher, self.images, self.texts), self.owner)
+        self._ranks(held_scores(self.matcher, self.images, self.texts))
+
+    def _ranks(self, scores: torch.Tensor) -> None:
+        ranks(scores, self.relevance)
+        ranks(scores.T, self.relevance.T)
 
     def parts(self, compiled: bool) -> None:
         """The product and the reduction behind it, apart, on as many pictures as a block holds."""

@@ -14,7 +14,6 @@ from matchlight.cli.output import as_typed, emit, say_next
 from matchlight.console import say
 
 if TYPE_CHECKING:
-    from matchlight.measuring.metrics.arrays import Array
     from matchlight.measuring.referee import Scored
     from matchlight.pairs import Pairs
 
@@ -110,8 +109,8 @@ def evaluate(asked: EvaluateOptions) -> None:
     if asked.scores is not None:
         from matchlight.files import write_array
 
-        write_array(asked.scores, mine.matrix)
-    write_lists(asked, mine.matrix, pairs)
+        write_array(asked.scores, mine.on_host())
+    write_lists(asked, mine, pairs)
     other = None if asked.against is None else read([asked.against])
     report = report_of(
         mine,
@@ -185,17 +184,17 @@ def report_on_lists(asked: EvaluateOptions) -> None:
     Console(highlight=False).print(ranked_table(report))
 
 
-def write_lists(asked: EvaluateOptions, matrix: Array, pairs: Pairs) -> None:
+def write_lists(asked: EvaluateOptions, scored: Scored, pairs: Pairs) -> None:
     """What was asked for beside the report: the lists or the figures in other tools' files."""
     from matchlight.measuring.rankings import write_mteb, write_rankings
 
     part, name = pairs.subset(asked.split), "matchlight" if not asked.run else asked.run[0].resolve().name
     for kind, out in (("trec", asked.trec), ("ranx", asked.ranx)):
         if out is not None:
-            say(f"written: {write_rankings(out, matrix, part, kind=kind, depth=asked.depth, name=name)}")
+            say(f"written: {write_rankings(out, scored.on_host(), part, kind=kind, depth=asked.depth, name=name)}")
     if asked.mteb is not None:
         task = pairs.root.resolve().name
-        for path in write_mteb(asked.mteb, matrix, part, task=task, split=asked.split, ties=asked.ties):
+        for path in write_mteb(asked.mteb, scored.on_host(), part, task=task, split=asked.split, ties=asked.ties):
             say(f"written: {path}")
 
 

@@ -9,7 +9,6 @@ In reading order:
     chance.py        how likely a hit is right, and when nothing fits
     same_meaning.py  which captions say about the same
     significance.py  which methods of a comparison differ for sure
-    device_ranks.py  scores and ranks that stay on the device
     shown.py         results that print as tables and become data frames
     evaluation_result.py  what an evaluation gives back
     onepage.py       the frame of reports that are one HTML file

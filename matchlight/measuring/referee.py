@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.files import DAMAGED_ARRAY, regular
@@ -17,6 +19,7 @@ from matchlight.measuring.metrics.arrays import Array
 from matchlight.measuring.protocols import ALL, Measured, Options, Report, evaluate_scores, measure_scores
 from matchlight.measuring.protocols.reports import BySide
 from matchlight.pairs import Pairs
+from matchlight.scoring.all_pairs import to_host
 
 ScoreFiles = str | Path | Sequence[str | Path]  # one .npy matrix, or several for an ensemble
 
@@ -32,10 +35,14 @@ class Predicted(TypedDict, total=False):
 class Scored:
     """The scores of one split, and what a run knows besides."""
 
-    matrix: np.ndarray  # (pictures, captions), in file order
+    matrix: np.ndarray | Tensor  # (pictures, captions), in file order; a tensor stays on its device
     by_labels: bool = False  # measured by labels where nobody says how
     predicted: Predicted = field(default_factory=Predicted)
     spread: BySide | None = None  # within the sets of a method that has sets
+
+    def on_host(self) -> np.ndarray:
+        """The matrix as an array in host memory (or on disk, where it came from a file)."""
+        return to_host(self.matrix) if isinstance(self.matrix, Tensor) else self.matrix
 
     def measured(self, part: Pairs, *, protocol: str = "auto", **options: Unpack[Options]) -> Measured:
         """The report of one protocol, with the values of each query behind it."""
@@ -109,6 +116,16 @@ def mean_scores(matrices: Sequence[np.ndarray]) -> np.ndarray:
         total += matrix
     total /= total.dtype.type(len(matrices))
     return total
+
+
+@torch.inference_mode()
+def mean_of(first: Tensor, others: Iterable[Tensor]) -> Tensor:
+    """The same mean on the device of the first, one matrix after the other."""
+    number = 1
+    for matrix in others:
+        first += matrix.to(first.device)
+        number += 1
+    return first.div_(number)
 
 
 def _score_file(path: str | Path) -> np.ndarray:

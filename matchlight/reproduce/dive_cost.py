@@ -18,7 +18,6 @@ from matchlight.comparing import speed
 from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.inputs.text import tokenize
-from matchlight.measuring.device_ranks import device_scores
 from matchlight.measuring.protocols.measured import Unfit
 from matchlight.parts.set_similarities import SmoothChamfer
 from matchlight.parts.similarities import Dot
@@ -26,6 +25,7 @@ from matchlight.reproduce import style
 from matchlight.reproduce.exhibits import Result, Work
 from matchlight.reproduce.numbers import Row
 from matchlight.runs.evaluation import products_in
+from matchlight.scoring.all_pairs import held_scores
 from matchlight.training.arguments import Value, converted
 from matchlight.training.registry import nearest
 
@@ -49,7 +49,7 @@ def best(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def answered(matcher: Matcher, images: Embedding, texts: Embedding) -> Callable[[], object]:
     """Scores and the best of them, as one piece of work to time."""
-    return lambda: best(device_scores(matcher, images, texts))
+    return lambda: best(held_scores(matcher, images, texts))
 
 
 def unit_sets(count: int, slots: int, dim: int, device: torch.device, seed: int) -> Embedding:

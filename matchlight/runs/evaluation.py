@@ -1,16 +1,20 @@
-"""How good a run is: encode a split, score everything, hand the matrix to the protocols."""
+"""How good a run is: encode a split, score everything, hand the matrix to the protocols.
+
+The matrix stays on the run's device, where ranks are counted; it comes to the host only to be written to a file.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.data.formats.safety import is_inside
@@ -19,11 +23,11 @@ from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.evaluation_result import Evaluation
 from matchlight.measuring.metrics import best_threshold, circular_variance
 from matchlight.measuring.protocols import ALL, Options
-from matchlight.measuring.referee import Predicted, Scored, mean_scores, report_of
+from matchlight.measuring.referee import Predicted, Scored, mean_of, report_of
 from matchlight.pairs import Labels, Pairs
 from matchlight.parts.set_similarities import SetSimilarity
 from matchlight.runs.folder import Run
-from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.all_pairs import held_scores, to_host
 from matchlight.scoring.encode import encode_both, predicted
 
 PRECISIONS = ("fp32", "tf32")
@@ -54,10 +58,15 @@ def products_in(precision: str, device: torch.device) -> Iterator[None]:
 def split_scores(
     run: Run, pairs: Pairs, split: str, *, budget: int | None = None, precision: str = "fp32", quiet: bool = True
 ) -> np.ndarray:
-    """(pictures, captions) float32 scores of one split, in file order."""
-    with products_in(precision, run.device):
-        images, texts = _encoded(run, run.inputs(pairs), split, quiet=quiet)
-        return score_all(run.matcher, images, texts, budget=budget, quiet=quiet)
+    """(pictures, captions) float32 scores of one split in host memory, in file order."""
+    return to_host(_held(run, pairs, split, Scoring(budget, precision, quiet)))
+
+
+def _held(run: Run, pairs: Pairs, split: str, how: Scoring) -> Tensor:
+    """The same, on the device of the run."""
+    with products_in(how.precision, run.device):
+        images, texts = _encoded(run, run.inputs(pairs), split, quiet=how.quiet)
+        return held_scores(run.matcher, images, texts, budget=how.budget, quiet=how.quiet)
 
 
 def _encoded(run: Run, inputs: Inputs, split: str, *, quiet: bool) -> tuple[Embeddings, Embeddings]:
@@ -131,7 +140,7 @@ def evaluate(
         check_scores_file(Path(scores), pairs)
     all_scores = scored(run, pairs, split, protocol=protocol, others=others, scoring=scoring)
     if scores is not None:
-        write_array(Path(scores), all_scores.matrix)
+        write_array(Path(scores), all_scores.on_host())
     return Evaluation(report_of(all_scores, pairs.subset(split), protocol=protocol, **options), split, protocol)
 
 
@@ -162,9 +171,9 @@ def scored(
     said: Predicted = {}
     with products_in(how.precision, run.device):
         sides = _encoded(run, inputs, split, quiet=how.quiet)
-        matrix = score_all(run.matcher, *sides, budget=how.budget, quiet=how.quiet)
+        matrix = held_scores(run.matcher, *sides, budget=how.budget, quiet=how.quiet)
         if by_labels and pairs.labels is not None and not others and (named := _predicted(run, sides, pairs.labels)):
             said = {"predictions": named, "thresholds": _thresholds(run, inputs, split, quiet=how.quiet)}
     if others:
-        matrix = mean_scores([matrix, *(split_scores(one, pairs, split, **asdict(how)) for one in others)])
+        matrix = mean_of(matrix, (_held(one, pairs, split, how) for one in others))
     return Scored(matrix, by_labels, said, set_spread(run.matcher, *sides) if not others else None)

@@ -1,4 +1,4 @@
-"""Scores of every picture with every caption: a big matrix in blocks within a memory budget."""
+"""Scores of every picture with every caption: a big matrix in blocks within a memory budget, kept where it was made."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def default_budget(device: torch.device) -> int:
 
 
 AT_ONCE = {"cuda": 64, "cpu": 512}  # blocks that a kernel is given as one, to cut as it sees fit
+STRIPE = 64 << 20  # bytes of scores that are copied to the host at a time
 
 
 def keeps_its_budget(matcher: Matcher, images: Embeddings, texts: Embeddings, where: torch.device) -> bool:
@@ -119,7 +120,12 @@ def plan_blocks(matcher: Matcher, images: Embeddings, texts: Embeddings, budget:
     return Blocks(tall, order, runs)
 
 
-@torch.inference_mode()
+def device_of(matcher: Matcher, images: Embeddings) -> torch.device:
+    """Where the model's weights are; a model without weights scores where the vectors are."""
+    weight = next(matcher.parameters(), None)
+    return images.members[0].vectors.device if weight is None else weight.device
+
+
 def score_all(
     matcher: Matcher,
     images: Embeddings,
@@ -129,12 +135,77 @@ def score_all(
     device: torch.device | str | None = None,
     quiet: bool = True,
 ) -> np.ndarray:
-    """(I, T) float32 scores of everything against everything, block by block; the blocks never change the result."""
-    where = torch.device(device) if device is not None else next(matcher.parameters()).device
-    out = np.empty((len(images), len(texts)), dtype=np.float32)
-    for i, places, block in score_blocks(matcher, images, texts, where, budget=budget, quiet=quiet):
-        out[i : i + len(block), places] = block.cpu().numpy()
+    """(I, T) float32 scores of everything against everything, in host memory; the blocks never change the result."""
+    where = torch.device(device) if device is not None else device_of(matcher, images)
+    blocks = score_blocks(matcher, images, texts, where, budget=budget, quiet=quiet)
+    return _filled(blocks, (len(images), len(texts)), where, torch.device("cpu")).numpy()
+
+
+def held_scores(
+    matcher: Matcher,
+    images: Embeddings,
+    texts: Embeddings,
+    *,
+    budget: int | None = None,
+    device: torch.device | str | None = None,
+    quiet: bool = True,
+) -> Tensor:
+    """The same scores, left where they were computed; in host memory where they would fill half a GPU's."""
+    where = torch.device(device) if device is not None else device_of(matcher, images)
+    blocks = score_blocks(matcher, images, texts, where, budget=budget, quiet=quiet)
+    room = where.type != "cuda" or 4 * len(images) * len(texts) <= torch.cuda.mem_get_info(where)[0] // 2
+    return _filled(blocks, (len(images), len(texts)), where, where if room else torch.device("cpu"))
+
+
+ScoredBlock = tuple[int, np.ndarray, Tensor]  # the first picture, the places of the captions, their scores
+
+
+@torch.inference_mode()
+def _filled(blocks: Iterator[ScoredBlock], shape: tuple[int, int], where: torch.device, home: torch.device) -> Tensor:
+    """The matrix at home, from blocks that come from elsewhere or from there."""
+    out = torch.empty(shape, device=home)
+    for i, places, block in blocks if where == home else through_pinned(blocks, where):
+        columns = _columns(places)
+        if home.type == "cpu":  # NumPy does not wait for other threads
+            out.numpy()[i : i + len(block), columns] = block.numpy()
+        else:
+            there = columns if isinstance(columns, slice) else torch.from_numpy(columns).to(home)
+            out[i : i + len(block), there] = block
     return out
+
+
+def _columns(places: np.ndarray) -> slice | np.ndarray:
+    """Consecutive places as a slice, which is copied line by line."""
+    return slice(places[0], places[-1] + 1) if (np.diff(places) == 1).all() else places
+
+
+def through_pinned(blocks: Iterator[ScoredBlock], where: torch.device) -> Iterator[ScoredBlock]:
+    """Blocks in host memory, each a turn late: it is copied while the GPU works on the next one."""
+    side = torch.cuda.Stream(where)
+    before: tuple[ScoredBlock, torch.cuda.Event] | None = None
+    for i, places, block in blocks:
+        side.wait_stream(torch.cuda.current_stream(where))
+        with torch.cuda.stream(side):
+            here = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
+            here.copy_(block, non_blocking=True)
+            block.record_stream(side)
+            copied = side.record_event()
+        if before is not None:
+            before[1].synchronize()
+            yield before[0]
+        before = (i, places, here), copied
+    if before is not None:
+        before[1].synchronize()
+        yield before[0]
+
+
+def to_host(scores: Tensor) -> np.ndarray:
+    """A whole matrix in host memory, a stripe copied while the one before it is put in place."""
+    if scores.device.type == "cpu":
+        return scores.numpy()
+    step, places = max(1, STRIPE // max(1, 4 * scores.shape[1])), np.arange(scores.shape[1])
+    stripes = ((i, places, scores[i : i + step]) for i in range(0, len(scores), step))
+    return _filled(stripes, (len(scores), scores.shape[1]), scores.device, torch.device("cpu")).numpy()
 
 
 def score_blocks(
@@ -145,7 +216,7 @@ def score_blocks(
     *,
     budget: int | None = None,
     quiet: bool = True,
-) -> Iterator[tuple[int, np.ndarray, Tensor]]:
+) -> Iterator[ScoredBlock]:
     """(first picture, places of captions, their scores on the device) until every pair was scored once."""
     whole = keeps_its_budget(matcher, images, texts, where)
     alone = whole or where.type == "cuda"
@@ -157,7 +228,7 @@ def score_blocks(
     def row_of(i: int) -> Embeddings:
         return images.take(slice(i, i + blocks.tall)).to(where)
 
-    def scored(job: tuple[int, tuple[int, int, int]]) -> tuple[int, np.ndarray, Tensor]:
+    def scored(job: tuple[int, tuple[int, int, int]]) -> ScoredBlock:
         i, (start, stop, width) = job
         places = blocks.order[start:stop]
         some = texts.take(torch.from_numpy(places))

@@ -21,7 +21,7 @@ from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
-from matchlight.scoring.all_pairs import score_all
+from matchlight.scoring.all_pairs import held_scores
 from matchlight.scoring.encode import encode_both, predicted
 from matchlight.training import checkpoints
 from matchlight.training.callbacks import Callback, EpochLine
@@ -263,8 +263,8 @@ class Trainer:
     def _measure(self, matcher: Matcher) -> Report:
         pictures = np.unique(self.pairs.picture[self.held])
         images, texts = encode_both(matcher.eval(), self.table, pictures, self.held)
-        scores = score_all(matcher, images, texts)
-        if not np.isfinite(scores).all():
+        scores = held_scores(matcher, images, texts)
+        if not torch.stack(torch.aminmax(scores)).isfinite().all():
             raise self._diverged("scores that are no numbers")
         named = predicted(matcher, images, texts) if self.recipe.protocol == "labels" else None
         held = self.pairs.select(pictures, self.held)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
 from matchlight.core import BadInput, Embedding, Matcher
-from matchlight.measuring.device_ranks import device_scores, ranks_both_ways
-from matchlight.measuring.metrics import Relevance, ranks
 from matchlight.parts.set_similarities import (
     SIMILARITIES,
     SmoothChamfer,
@@ -21,6 +18,7 @@ from matchlight.parts.set_similarities import (
     maximum_mean_discrepancy,
     set_similarity,
 )
+from matchlight.scoring.all_pairs import held_scores
 from tests.reference import dive as naive
 from tests.reference.sets import gradients
 
@@ -136,20 +134,4 @@ def test_the_fast_matrix_is_the_caption_by_caption_loop_in_any_blocks() -> None:
     matcher = Matcher({}, set_similarity("smooth_chamfer"))
     expected = naive.loop_scores(images, texts)
     for budget in (1, 3000, 1 << 30):
-        assert_close(device_scores(matcher, Embedding(images), Embedding(texts), budget=budget), expected)
-
-
-def test_ranks_counted_on_the_device_are_the_referees() -> None:
-    rng = np.random.default_rng(0)
-    for seed in range(20):
-        owner = np.random.default_rng(seed).integers(0, 6, 15)  # some pictures have no caption
-        scores = rng.integers(0, 4, (6, 15)).astype(np.float32)  # many ties
-        relevance = Relevance.of_owner(owner, pictures=6)
-        found = ranks_both_ways(torch.from_numpy(scores), torch.from_numpy(owner))
-        assert (found[0].numpy() == ranks(scores, relevance)).all()
-        assert (found[1].numpy() == ranks(scores.T, relevance.T)).all()
-
-
-def test_ranks_of_scores_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(BadInput, match="NaN"):
-        ranks_both_ways(torch.tensor([[0.1, float("nan")]]), torch.tensor([0, 0]))
+        assert_close(held_scores(matcher, Embedding(images), Embedding(texts), budget=budget), expected)

@@ -14,6 +14,7 @@ In reading order:
     links.py       the relevant places of each query as lists
     relevance.py   `Relevance`: which pictures fit which captions, computed block by block
     blocks.py      scores read a few queries at a time, over several threads
+    on_device.py   places in lists counted where the scores are
     ranks.py       ranks by counting; R@K, median and mean rank, rsum, cross rank
     gain_lists.py  each query's whole list as gains, best score first
     positions.py   the positions of all relevant items of a query

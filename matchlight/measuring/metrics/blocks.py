@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.measuring.metrics.arrays import Array, Numbers, as_array
@@ -17,20 +19,21 @@ from matchlight.measuring.metrics.relevance import Relevance
 BUDGET = 32 << 20  # bytes that all blocks under way and their working copies may take; small blocks stay in the cache
 WORKING = 24  # bytes a score needs beside itself at the widest: a sorted copy, a mask, gains
 TILE = 256  # rows that are turned round at a time: their lines stay in the cache meanwhile
+HOST = ("cpu",)  # tensors there are read as arrays: NumPy counts with less waiting than PyTorch's threads
 TIES = ("worst", "official")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Some rows and columns of a bigger (maybe memory-mapped) matrix, read only when a block is asked for."""
+    """Some rows and columns of a bigger matrix (maybe memory-mapped, maybe on a GPU), read block by block."""
 
-    base: Array
+    base: Array | Tensor
     rows: Array
     columns: Array
 
     @staticmethod
-    def on(scores: Array | Window, rows: Array, columns: Array) -> Window:
+    def on(scores: Array | Tensor | Window, rows: Array, columns: Array) -> Window:
         """These rows and columns of scores, which may be a window already."""
         if isinstance(scores, Window):
             return Window(scores.base, scores.rows[rows], scores.columns[columns])
@@ -42,7 +45,7 @@ class Window:
         return len(self.rows), len(self.columns)
 
     @property
-    def dtype(self) -> np.dtype[np.generic]:
+    def dtype(self) -> np.dtype[np.generic] | torch.dtype:
         """What the bigger matrix holds."""
         return self.base.dtype
 
@@ -51,8 +54,10 @@ class Window:
         """The window on the transposed matrix."""
         return Window(self.base.T, self.columns, self.rows)
 
-    def __getitem__(self, rows: slice | Array) -> Array:
+    def __getitem__(self, rows: slice | Array) -> Array | Tensor:
         wanted, columns = _straight(self.rows[rows]), _straight(self.columns)
+        if isinstance(self.base, Tensor):
+            return self.base[_on(self.base, wanted)][:, _on(self.base, columns)]
         if not isinstance(wanted, slice) and len(wanted) and np.ptp(wanted) < 2 * len(wanted):
             low = int(wanted.min())  # a few missing: quicker to read what is between and leave it out
             return np.asarray(_straightened(self.base[low : low + int(np.ptp(wanted)) + 1][:, columns])[wanted - low])
@@ -66,18 +71,32 @@ def _straight(places: Array) -> slice | Array:
     return places
 
 
-Scores = Array | Window
+def _on(base: Tensor, places: slice | Array) -> slice | Tensor:
+    """Places as an index of a tensor, on its device."""
+    return places if isinstance(places, slice) else torch.from_numpy(places).to(base.device)
+
+
+Scores = Array | Tensor | Window
 ScoresLike = Numbers | Window  # what a caller may hand over
 
 
 def as_scores(scores: ScoresLike) -> Scores:
-    """Scores as a two-dimensional array of real numbers, memory-mapped ones left on disk."""
+    """Scores as a matrix of real numbers; memory-mapped ones are left on disk, those of a GPU where they are."""
     if isinstance(scores, Window):
         return scores
+    if isinstance(scores, Tensor) and scores.device.type not in HOST:
+        if scores.dim() != 2 or scores.is_complex():
+            raise BadInput(f"scores must be a matrix of numbers, not {scores.dtype} of shape {tuple(scores.shape)}")
+        return scores.detach()
     array = as_array(scores)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise BadInput(f"scores must be a matrix of numbers, not {array.dtype} of shape {array.shape}")
     return array
+
+
+def on_device(scores: Scores) -> bool:
+    """Whether scores are on a GPU: their ranks are counted there."""
+    return isinstance(scores.base if isinstance(scores, Window) else scores, Tensor)
 
 
 def check_ties(ties: str) -> None:
@@ -95,14 +114,14 @@ def workers() -> int:
 
 def spans(scores: Scores, budget: int) -> Iterator[tuple[int, int]]:
     """Consecutive ranges of queries whose blocks fit in the budget, as many at once as there are workers."""
-    queries, gallery = scores.shape
+    queries, gallery = tuple(scores.shape)
     step = max(1, budget // max(1, workers() * gallery * (scores.dtype.itemsize + WORKING)))
     return ((start, min(start + step, queries)) for start in range(0, queries, step))
 
 
 def read(scores: Scores, rows: slice | Array, first: int) -> Array:
     """Some rows as floats in memory; a score that is not a number is an error that says where it is."""
-    block = _straightened(scores[rows])
+    block = _straightened(as_array(scores[rows]))
     if block.dtype.kind != "f":
         return block.astype(np.float64)
     if block.dtype.itemsize < 4:

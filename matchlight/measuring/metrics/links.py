@@ -41,7 +41,12 @@ class Links:
     @staticmethod
     def of_owner(owner: Places, *, pictures: int) -> Links:
         """Each picture's captions, from the picture of each caption."""
-        return Links(np.arange(len(owner) + 1), np.asarray(owner, np.int64)).turned(pictures)
+        return Links.each_one(owner).turned(pictures)
+
+    @staticmethod
+    def each_one(owner: Places) -> Links:
+        """The picture of each caption."""
+        return Links(np.arange(len(owner) + 1), np.asarray(owner, np.int64))
 
     @staticmethod
     def of_sparse(matrix: Sparse) -> Links:

@@ -19,11 +19,14 @@ from matchlight.measuring.metrics.blocks import (
     as_scores,
     check_size,
     check_ties,
+    on_device,
     over,
     read,
     spans,
 )
 from matchlight.measuring.metrics.gain_lists import listed
+from matchlight.measuring.metrics.links import Links
+from matchlight.measuring.metrics.on_device import all_ahead
 from matchlight.measuring.metrics.relevance import Relevance
 
 FEW = 32  # up to so many items, counting is quicker than sorting the line
@@ -36,6 +39,9 @@ def relevant_positions(
 ) -> Iterator[tuple[int, Positions]]:
     """For each query with anything relevant: the query, and the positions (from 1, ascending) of its relevant items."""
     matrix = _checked(scores, relevance, ties)
+    if relevance.links is not None and on_device(matrix):
+        yield from _counted_on_device(matrix, relevance.links, ties, budget)
+        return
     for q0, q1 in spans(matrix, budget):
         yield from _answers(q0, q1, read(matrix, slice(q0, q1), q0), relevance, ties)
 
@@ -45,6 +51,9 @@ def per_query(
 ) -> list[tuple[int, T]]:
     """(query, `value(query, positions)`) of each query with anything relevant, in order."""
     matrix = _checked(scores, relevance, ties)
+    if relevance.links is not None and on_device(matrix):
+        found = _counted_on_device(matrix, relevance.links, ties, budget)
+        return [(query, value(query, places)) for query, places in found]
 
     def work(q0: int, q1: int, block: Array) -> list[tuple[int, T]]:
         return [(query, value(query, places)) for query, places in _answers(q0, q1, block, relevance, ties)]
@@ -68,6 +77,18 @@ def _answers(q0: int, q1: int, block: Array, relevance: Relevance, ties: str) ->
     return ((q0 + number, places) for number, places in enumerate(every) if len(places))
 
 
+def _counted_on_device(scores: Scores, links: Links, ties: str, budget: int) -> Iterator[tuple[int, Positions]]:
+    """(query, positions) of linked queries; scores and counts of links come from the device, the rest is sums."""
+    own, ahead = all_ahead(scores, links, ties=ties, budget=budget)
+    for query in np.flatnonzero(np.diff(links.start)):
+        part = slice(links.start[query], links.start[query + 1])
+        if ties == "official":
+            yield int(query), np.sort(ahead[part]) + 1
+        else:
+            order = np.argsort(own[part], kind="stable")
+            yield int(query), _wrong_first(own[part][order], ahead[part][order])
+
+
 def positions(line: Array, places: Positions, ties: str) -> Positions:
     """Positions of these places in a list of falling scores; sorted."""
     return _worst(line, places) if ties == "worst" else _official(line, places)
@@ -76,7 +97,11 @@ def positions(line: Array, places: Positions, ties: str) -> Positions:
 def _worst(line: Array, places: Positions) -> Positions:
     """Wrong items first among equals: position = wrong items scored at least as high + own place among the relevant."""
     own = np.sort(line[places])
-    as_high = _as_high(line, own)
+    return _wrong_first(own, _as_high(line, own))
+
+
+def _wrong_first(own: Array, as_high: Positions) -> Positions:
+    """Positions of relevant items from their scores, ascending, and how many of all items score as high as each."""
     relevant_as_high = len(own) - np.searchsorted(own, own, side="left")
     return (as_high - relevant_as_high)[::-1] + np.arange(1, len(own) + 1)
 

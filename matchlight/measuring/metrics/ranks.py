@@ -8,8 +8,18 @@ import numpy as np
 
 from matchlight.core import BadInput
 from matchlight.measuring.metrics.arrays import Array, Numbers, Places, Values, as_array
-from matchlight.measuring.metrics.blocks import BUDGET, Scores, ScoresLike, as_scores, check_size, check_ties, over
+from matchlight.measuring.metrics.blocks import (
+    BUDGET,
+    Scores,
+    ScoresLike,
+    as_scores,
+    check_size,
+    check_ties,
+    on_device,
+    over,
+)
 from matchlight.measuring.metrics.links import Links
+from matchlight.measuring.metrics.on_device import all_ahead, best_ranks
 from matchlight.measuring.metrics.relevance import Relevance
 
 NOTHING = -1  # the rank of a query that has nothing relevant: left out of every figure
@@ -24,6 +34,8 @@ def ranks(scores: ScoresLike, relevance: Relevance, *, ties: str = "worst", budg
     matrix = as_scores(scores)
     check_size(matrix, relevance)
     links = relevance.links
+    if links is not None and on_device(matrix):
+        return best_ranks(matrix, links, ties=ties, budget=budget, nothing=NOTHING)
 
     def work(q0: int, q1: int, block: Array) -> Ranks:
         if links is None:
@@ -107,11 +119,11 @@ def cross_ranks(scores: ScoresLike, owner: Numbers, *, ties: str = "worst", budg
     matrix, owners = as_scores(scores), as_array(owner)
     if not len(owners) or len(owners) != matrix.shape[1]:
         raise BadInput(f"scores have {matrix.shape[1]} captions (columns) but {len(owners)} captions have an owner")
-    pictures, captions = matrix.shape
+    pictures, captions = tuple(matrix.shape)
     siblings = np.bincount(owners, minlength=pictures)[owners]
     stretch = (captions - siblings) / max(1, pictures - 1)
-    own, by_caption = _foreign_ahead(matrix, owners, ties, budget)
-    by_picture = _others_ahead(matrix.T, own, ties, budget)
+    of_both = _both_on_device if on_device(matrix) else _both_on_host
+    by_picture, by_caption = of_both(matrix, owners, ties, budget)
     return np.asarray(np.maximum(1 + by_picture * stretch, 1 + by_caption), np.float64)
 
 
@@ -129,6 +141,25 @@ def rank_histogram(ranks: Numbers, bins: tuple[tuple[int, int], ...] = CROSS_BIN
 
 def _ahead(ties: str) -> Callable[[Array, Array | float], Array]:
     return np.greater if ties == "official" else np.greater_equal
+
+
+def _both_on_host(matrix: Scores, owners: Array, ties: str, budget: int) -> tuple[Array, Array]:
+    """Per pair: how many other pictures, and how many captions of other pictures, score ahead of it."""
+    own, by_caption = _foreign_ahead(matrix, owners, ties, budget)
+    return _others_ahead(matrix.T, own, ties, budget), by_caption
+
+
+def _both_on_device(matrix: Scores, owners: Array, ties: str, budget: int) -> tuple[Array, Array]:
+    """The same, counted where the scores are."""
+    links, pictures = Links.of_owner(owners, pictures=matrix.shape[0]), Links.each_one(owners)
+    how, itself = ("strict", 0) if ties == "official" else ("worst", 1)
+    own, ahead = all_ahead(matrix, links, ties=how, budget=budget)
+    by_caption = np.empty(len(owners))
+    for picture in range(len(links.start) - 1):
+        part = slice(links.start[picture], links.start[picture + 1])
+        siblings = _ahead(ties)(own[part][None], own[part][:, None]).sum(1)
+        by_caption[links.places[part]] = ahead[part] - siblings
+    return all_ahead(matrix.T, pictures, ties=how, budget=budget)[1] - itself, by_caption
 
 
 def _foreign_ahead(matrix: Scores, owners: Array, ties: str, budget: int) -> tuple[Array, Array]:
