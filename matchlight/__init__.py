@@ -52,14 +52,16 @@ if TYPE_CHECKING:
     from matchlight.measuring.referee import evaluate_file
     from matchlight.pairs import Labels, Pairs
     from matchlight.runs.evaluation import evaluate
-    from matchlight.runs.folder import Run, load, train
+    from matchlight.runs.folder import Run, load
+    from matchlight.runs.train_run import train
     from matchlight.training.contract import Phase, Recipe, Strategy
 
 _HOMES = {
     "core": "BadInput Batch Embedding Ensemble Items Matcher Objective Parts Scores Similarity Sizes",
     "pairs": "Labels Pairs",
     "training.contract": "Phase Recipe Strategy",
-    "runs.folder": "Run load train",
+    "runs.folder": "Run load",
+    "runs.train_run": "train",
     "runs.evaluation": "evaluate",
     "measuring.evaluation_result": "Evaluation",
     "measuring.referee": "evaluate_file",

@@ -33,7 +33,7 @@ START = "import sys; from matchlight.cli import main; sys.exit(main())"
 def build(folder: Path) -> tuple[Path, Path]:
     """(index, data): coloured shapes with two captions each, a run of an epoch, an index."""
     from matchlight.indexing import Index
-    from matchlight.runs.folder import train
+    from matchlight.runs.train_run import train
 
     data = drawn(folder / "shapes")
     pairs = Pairs.read(data)

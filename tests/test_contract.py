@@ -17,7 +17,8 @@ from matchlight.core import IMAGE, TEXT, Items, Matcher
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import Inputs, prepare
 from matchlight.runs.evaluation import evaluate
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
+from matchlight.runs.train_run import train
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both
 from matchlight.training.network import Network, score_batch, whole_batch

@@ -295,11 +295,11 @@ def test_a_folder_is_free_until_something_of_somebodys_is_in_it(tmp_path: Path) 
 def test_no_draft_of_a_dead_process_stands_in_the_way_of_a_run_an_audit_or_an_index(tmp_path: Path, name: str) -> None:
     from matchlight.auditing import signals
     from matchlight.indexing import versions
-    from matchlight.runs import folder as runs
+    from matchlight.runs.claiming import check_free
 
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     for number, begin in enumerate(
-        (lambda out: runs._check_free(out, resume=False), lambda out: signals.claim(out, {}), versions.check_free)
+        (lambda out: check_free(out, resume=False), lambda out: signals.claim(out, {}), versions.check_free)
     ):
         out = tmp_path / str(number)
         out.mkdir()

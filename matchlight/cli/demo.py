@@ -96,7 +96,7 @@ def run_demo(out: Path, *, pictures: int = 2000, seed: int = 0) -> Demo:
     """Everything above into one folder; gives the test report beside what chance would reach."""
     from matchlight.measuring.protocols import figure
     from matchlight.runs.evaluation import evaluate
-    from matchlight.runs.folder import train
+    from matchlight.runs.train_run import train
 
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: not a folder; choose another -o")

@@ -116,7 +116,7 @@ def train(asked: TrainOptions) -> None:
     """
     from matchlight.pairs import Pairs
     from matchlight.runs.folder import Run
-    from matchlight.runs.folder import train as run_training
+    from matchlight.runs.train_run import train as run_training
     from matchlight.training.registry import asked_for, parse
 
     unnamed = asked.method is not None and "=" in asked.method  # the first override, where no method is named

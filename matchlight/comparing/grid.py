@@ -55,7 +55,7 @@ def broken(pairs: Pairs, cell: Cell, settings: Settings) -> tuple[Pairs, Truth]:
 def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> Measurement:
     """Train and measure one cell, or go on with it; its report is the last file to be written."""
     from matchlight.runs.evaluation import scored
-    from matchlight.runs.folder import train
+    from matchlight.runs.train_run import train
 
     began = time.monotonic()
     noisy, truth = broken(pairs, cell, settings)
@@ -107,7 +107,7 @@ def logged_seconds(run: Path) -> float:
 def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
     """Refuse what can be refused before the first cell is trained."""
     from matchlight.devices import pick_device, pick_precision
-    from matchlight.runs.folder import check_needs
+    from matchlight.runs.train_run import check_needs
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("compare runs in one process; under torchrun, train and evaluate run by run")

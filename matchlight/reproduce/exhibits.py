@@ -32,7 +32,8 @@ from matchlight.reproduce.exhibit_page import data_facts, how_facts, page
 from matchlight.reproduce.needs import needs
 from matchlight.reproduce.numbers import Row, as_csv, mean_report, plain
 from matchlight.runs.evaluation import evaluate
-from matchlight.runs.folder import Run, check_needs, train
+from matchlight.runs.folder import Run
+from matchlight.runs.train_run import check_needs, train
 from matchlight.training.registry import Chosen, find, nearest, settings_of
 
 SHARED = ("seeds", "quick", "settings", "device", "split", "fold", "lenient")

@@ -2,7 +2,8 @@
 
 In reading order:
 
-    folder.py      a run folder: `train` makes one, `Run.load` opens it again
+    folder.py      a run folder: `Run.load` opens it
+    train_run.py   `train` makes one;  claiming.py: which run a folder belongs to
     starters.py    `starter` and `starter-small`: trained runs that come with the package
     history.py     how its training went, epoch by epoch
     as_given.py    vectors that were made already, as a run that compares them

@@ -327,7 +327,7 @@ def sets(collection, tmp_path_factory) -> Iterator[str]:
     """A server on an index of DivE, whose pictures are sets of four vectors."""
     from matchlight.indexing import Index
     from matchlight.pairs import Pairs
-    from matchlight.runs.folder import train
+    from matchlight.runs.train_run import train
 
     folder, pairs = tmp_path_factory.mktemp("sets"), Pairs.read(collection[1])
     small = {"epochs": 1, "batch": 8, "dim": 16, "hidden": 16, "word_dim": 16, "head_dim": 8, "depth": 1}

@@ -139,7 +139,7 @@ def test_a_zip_bomb_and_what_cannot_be_unpacked_are_told_one_by_one(tmp_path: Pa
 @pytest.mark.parametrize("what", ["training", "an audit", "--to jsonl"])
 def test_what_needs_captions_says_so_in_a_line(tmp_path: Path, what: str) -> None:
     from matchlight.auditing import audit
-    from matchlight.runs.folder import train
+    from matchlight.runs.train_run import train
 
     pairs = Pairs.read(put(tmp_path / "mine", "a.png", "b.png"))
     asked = {

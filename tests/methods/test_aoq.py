@@ -26,8 +26,9 @@ from matchlight.methods.quintuplets import KINDS, QUINTUPLETS, Draw, Quintuplets
 from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.parts.similarities import Dot
 from matchlight.runs.evaluation import split_scores
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
 from matchlight.runs.hard_negatives import mine_run
+from matchlight.runs.train_run import train
 from matchlight.training.mining import Candidates
 from matchlight.training.network import Network, objective_weights, score_batch, whole_batch
 from matchlight.training.registry import Chosen, methods, settings_of

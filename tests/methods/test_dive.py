@@ -24,8 +24,9 @@ from matchlight.parts.layers import pooling_by
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.runs.evaluation import evaluate, split_scores
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
 from matchlight.runs.importing import import_checkpoints
+from matchlight.runs.train_run import train
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode, encode_both
 from matchlight.training.network import Network, score_batch, whole_batch

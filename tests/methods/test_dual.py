@@ -19,8 +19,9 @@ from matchlight.methods.dual import Contrastive, Dual, ScaledCosine, Sigmoid, br
 from matchlight.methods.dual_files import published_weights
 from matchlight.runs.embeddings import export
 from matchlight.runs.evaluation import evaluate, split_scores
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
 from matchlight.runs.importing import import_joint_model, merge_adapters
+from matchlight.runs.train_run import train
 from matchlight.training.trainer import Trainer
 from tests.joint import KINDS, make
 from tests.tiny import tiny_pairs, tiny_pictures

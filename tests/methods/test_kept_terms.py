@@ -19,7 +19,8 @@ from matchlight.methods.pvse import Polysemy
 from matchlight.methods.quintuplets import Draw
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.parts.objectives import Hinge
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
+from matchlight.runs.train_run import train
 from matchlight.training.network import Network, score_batch, whole_batch
 from matchlight.training.registry import Chosen, choose, methods
 from tests.reference import aoq as naive

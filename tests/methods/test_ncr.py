@@ -19,7 +19,7 @@ from matchlight.inputs.prepare import View, prepare
 from matchlight.methods.ncr import AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
 from matchlight.parts.objectives import Hinge, contrast
 from matchlight.runs.evaluation import evaluate, split_scores
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.fixtures import imported, recorded_batch

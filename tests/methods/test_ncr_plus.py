@@ -19,7 +19,8 @@ from matchlight.inputs.prepare import View, prepare
 from matchlight.methods.ncr_plus import Weighted, rounds
 from matchlight.pairs import Pairs
 from matchlight.parts.objectives import SoftmaxLoss
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
+from matchlight.runs.train_run import train
 from matchlight.training.contract import Phase
 from matchlight.training.pair_losses import Mismatches, fits
 from matchlight.training.registry import Chosen, methods

@@ -21,7 +21,7 @@ from matchlight.measuring.protocols import evaluate_scores
 from matchlight.methods import gaussians, pcme
 from matchlight.runs.embeddings import export
 from matchlight.runs.evaluation import split_scores
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.scoring.encode import encode, encode_both
 from matchlight.training.network import Network, score_batch, whole_batch
 from matchlight.training.registry import methods

@@ -21,7 +21,7 @@ from matchlight.methods.pie_net import BothWays, LocalAttention, PieNet
 from matchlight.pairs import Pairs
 from matchlight.parts.set_similarities import BestPair, maximum_mean_discrepancy
 from matchlight.runs.evaluation import evaluate, split_scores
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.scoring.encode import encode
 from matchlight.training.network import score_batch, whole_batch
 from matchlight.training.registry import methods

@@ -25,7 +25,7 @@ from matchlight.methods.shared_losses import Labelled, consistency, label_cost
 from matchlight.methods.shared_transformer import NOTHING, Guess, Normed
 from matchlight.parts.layers import unit
 from matchlight.runs.evaluation import evaluate, split_scores
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.training.network import Network, score_batch, whole_batch
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import semantic_sharing as naive

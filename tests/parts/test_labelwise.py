@@ -17,7 +17,7 @@ from matchlight.pairs import Labels, Pairs
 from matchlight.parts.labelwise import Classified, Cosine, Vector, bag, cross_entropy, width
 from matchlight.parts.similarities import Dot
 from matchlight.runs.evaluation import evaluate
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.scoring.encode import encode_both
 from tests.reference import labelwise as naive
 from tests.tiny import Arrays, tiny_pairs

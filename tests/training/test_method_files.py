@@ -10,7 +10,8 @@ import torch
 
 from matchlight.core import BadInput
 from matchlight.runs.evaluation import evaluate
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
+from matchlight.runs.train_run import train
 from matchlight.training.registry import asked_for, settings_of
 from tests.tiny import tiny_pairs
 

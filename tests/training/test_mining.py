@@ -20,7 +20,7 @@ from matchlight.inputs.batches import Table
 from matchlight.inputs.prepare import View, prepare
 from matchlight.pairs import Pairs
 from matchlight.parts.similarities import Dot
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode_both
 from matchlight.training import checkpoints, mining

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from matchlight.core import BadInput
-from matchlight.runs.folder import TrainOptions
+from matchlight.runs.train_run import TrainOptions
 from matchlight.training.registry import find, methods, parse, renamed, settings_of
 
 PLUS = methods()["vse++"]

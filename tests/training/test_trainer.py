@@ -16,8 +16,9 @@ from matchlight.files import LOCK, try_lock
 from matchlight.inputs.prepare import View, prepare
 from matchlight.inputs.text import Vocabulary
 from matchlight.runs.evaluation import split_scores
-from matchlight.runs.folder import Run, train
+from matchlight.runs.folder import Run
 from matchlight.runs.seen import trained_on
+from matchlight.runs.train_run import train
 from matchlight.training.contract import Phase, Recipe
 from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer

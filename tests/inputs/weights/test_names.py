@@ -23,7 +23,7 @@ from matchlight.inputs.features import cache_listing, extract
 from matchlight.inputs.sentence_encoders import MiniLM, _wheel_folder, sentence_encoder
 from matchlight.inputs.weights import ordinary_names, weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
-from matchlight.runs.folder import train
+from matchlight.runs.train_run import train
 from tests.tiny import tiny_pairs
 
 TINY = {"device": "cpu", "preset": "small", "dim": 8, "epochs": 1}

@@ -1,0 +1,269 @@
+"""Train a method on a data set: its settings, the data as it reads them, the loop, and the run folder that is left."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from matchlight import devices, files
+from matchlight.console import VERSION, say
+from matchlight.core import BadInput
+from matchlight.data.fingerprints import data_marks
+from matchlight.devices import pick_device
+from matchlight.inputs.joint_models import OWN
+from matchlight.inputs.joint_models.model_files import without_weights
+from matchlight.inputs.prepare import Inputs, View, prepare, view_of
+from matchlight.inputs.text import Vocabulary
+from matchlight.inputs.weights.ordinary_names import settle_arguments
+from matchlight.measuring.protocols.measured import Unfit
+from matchlight.pairs import Pairs
+from matchlight.parts.encoders import weights_behind_backbone
+from matchlight.runs.card import write_card
+from matchlight.runs.claiming import begun_from, check_free, claim
+from matchlight.runs.folder import Info, Run, method_of_run, own_arguments, read_recipe
+from matchlight.runs.seen import SEEN, seen_by
+from matchlight.runs.validation_chance import keep_chances
+from matchlight.training.arguments import Value
+from matchlight.training.callbacks import EpochPrinter, ProgressBar
+from matchlight.training.first_choice import first_choice
+from matchlight.training.loggers import loggers
+from matchlight.training.network import begin_with, objective_weights
+from matchlight.training.registry import (
+    Chosen,
+    Method,
+    built_on,
+    choose,
+    file_mark,
+    settings_of,
+)
+from matchlight.training.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """How and where a run is trained, whatever its method: what `train` takes beside a method's own arguments."""
+
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    resume: bool = False
+    start: Run | None = None  # its weights are the first ones
+    save_minutes: float = 2.0
+    log: str | Sequence[str] = ()  # tools that curves go to: tensorboard, wandb, mlflow
+    tensorboard: bool = False  # the older way to ask for it
+
+    @property
+    def tools(self) -> list[str]:
+        """All tools that were asked for."""
+        named = [self.log] if isinstance(self.log, str) else list(self.log)
+        return [*named, *(["tensorboard"] if self.tensorboard else [])]
+
+
+def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given: Value | Run | list[str]) -> Run:
+    """Train a method by name, or that of a Python file, into a run folder; None: the best for data and machine.
+
+    Keywords that are fields of `TrainOptions` (`seed=1`, `device="cpu"`, `resume=True`) say how; all others are the
+    method's own arguments (`epochs=20`, `preset="small"`).
+    """
+    options, settings = _split(given)
+    tools = loggers(options.tools)
+    if name is None:
+        name, settings = _first_choice(pairs, settings, options)
+    chosen, settings = choose(name, settings)
+    settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
+    chosen = Chosen.of(chosen.method, settings)
+    where = devices.start_processes(pick_device(options.device))
+    precision = devices.pick_precision(options.precision, where)
+    pairs.need_captions("training")
+    if "train" not in pairs.split_names:
+        there = ", ".join(pairs.split_names) or "nothing"
+        raise BadInput(f"{pairs.root}: no train split to learn from; it has {there}")
+    count, kept = len(pairs.rows("train")), _settings_of_start(options.start, chosen)
+    flat, taken = settings_of(chosen.method, settings, pairs=count, device=where.type, start=kept)
+    check_needs(chosen.method, pairs)
+    folder = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-")))
+    if devices.rank() == 0:
+        check_free(folder, resume=options.resume)
+    flat = settle_arguments(flat, begun=_begun_with(folder))
+    home = _home_of_model(folder, options.start, flat)
+    view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home)
+    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options))
+    recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
+    info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
+    info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": begun_from(options.start)}
+    trainer = Trainer(
+        folder,
+        recipe,
+        inputs,
+        seed=options.seed,
+        device=where,
+        precision=precision,
+        save_minutes=options.save_minutes,
+        callbacks=[ProgressBar(), EpochPrinter(), *tools],
+    )
+    if options.start is not None:
+        _borrow(trainer, options.start)
+        recipe.strategy.begin_from(trainer, options.start.folder)
+    recipe.strategy.check(trainer)
+    _fit(trainer, info | _of_data(inputs, pairs), options)
+    if devices.rank() == 0 and flat.get("tune") not in (None, "lora"):
+        without_weights(folder / OWN)
+    if devices.rank() == 0:
+        write_card(folder)
+    run = Run.load(folder, device=where.type)
+    if devices.rank() == 0 and recipe.protocol != "labels":
+        keep_chances(folder, run.matcher, inputs.table, run.read_words(pairs), seed=options.seed)
+    return run
+
+
+def _first_choice(pairs: Pairs, settings: dict[str, Value], options: TrainOptions) -> tuple[str, dict[str, Value]]:
+    """The method where none was named: that of the run it starts from, else the best for data and machine, and why."""
+    if options.start is not None:
+        return options.start.method, settings
+    found = first_choice(pairs, pick_device(options.device).type)
+    named = " ".join(f"{name}={value}" for name, value in found.settings.items())
+    say(f"no method named: {' '.join([found.method, named]).strip()} ({found.why})")
+    return found.method, {**found.settings, **settings}
+
+
+def _split(given: Mapping[str, Value | Run | list[str]]) -> tuple[TrainOptions, dict[str, Value]]:
+    """What says how to train, and a method's own arguments."""
+    known = {field.name for field in dataclasses.fields(TrainOptions)}
+    options: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+    settings = {
+        name: value for name, value in given.items() if name not in known and not isinstance(value, Run | list | tuple)
+    }
+    return TrainOptions(**options), settings
+
+
+def _settings_of_start(start: Run | None, chosen: Chosen) -> dict[str, Value] | None:
+    """The settings that a new run has from the one it begins with: all but the length, where the method is the same."""
+    if start is None or start.method != chosen.name:
+        return None if start is None else {}
+    return {name: value for name, value in start.info["arguments"].items() if name != "epochs"}
+
+
+def _with_model_of(start: Run | None, settings: dict[str, Value], chosen: Chosen) -> dict[str, Value]:
+    """A run that starts from another's weights reads with the same joint model."""
+    named = start.info["arguments"].get("model") if start is not None else None
+    return {"model": named, **settings} if named and "model" in chosen.defaults else settings
+
+
+def _home_of_model(folder: Path, start: Run | None, flat: dict[str, Value]) -> Path:
+    """Whose copy of a joint model's files is read: that of the run that goes on, else of the run it starts from."""
+    same = start is not None and start.info["arguments"].get("model") == flat.get("model")
+    return start.folder if start is not None and same and not (folder / OWN).is_dir() else folder
+
+
+def _begun_with(folder: Path) -> Info | None:
+    """The arguments of the run that is in a folder, as far as they can be read."""
+    if not (folder / "recipe.json").exists():
+        return None
+    arguments = read_recipe(folder).get("arguments")
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _words(folder: Path, options: TrainOptions) -> Vocabulary | None:
+    """The words to read captions with: those of the run that goes on, else of the run it starts from, else new ones."""
+    kept = folder / "vocab.json"
+    if options.resume and kept.exists() and (folder / "recipe.json").exists():
+        return Vocabulary.load(kept)
+    return options.start.vocabulary if options.start else None
+
+
+def _file_of(method: Method) -> Info:
+    """Where a method of a single file is, so that its runs can be opened again."""
+    return {} if method.file is None else {"method_file": {"path": str(method.file), "sha256": file_mark(method.file)}}
+
+
+def _of_data(inputs: Inputs, pairs: Pairs) -> Info:
+    """What recipe.json says of the data."""
+    return {
+        "sizes": dataclasses.asdict(inputs.sizes),
+        "view": inputs.view.to_json(),
+        "data": {"root": pairs.root.name, **data_marks(pairs)},
+        "version": VERSION,
+    }
+
+
+def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[str, Value]:
+    """What a method that starts from another run's weights is built on: that run's method, and no other's."""
+    above = built_on(method)
+    if start is None or above is None or not above.open_base:
+        return given
+    theirs = built_on(method_of_run(start.folder, start.info))
+    base = start.method if theirs is None else start.info["arguments"].get(theirs.base_field, start.method)
+    named = given.get(above.base_field, base)
+    if named != base:
+        what = f"--from {start.folder}: a run of {base}, and {above.base_field}={named} was asked for"
+        raise BadInput(f"{what}; leave {above.base_field} out, or name a run of {named}")
+    return {**given, above.base_field: base}
+
+
+def check_needs(chosen: Method, pairs: Pairs) -> None:
+    """One clear line where the data cannot teach the method."""
+    if "labels" in chosen.needs and pairs.labels is None:
+        raise Unfit(f"{chosen.name} learns from labels, and {pairs.root} has none")
+    if "pairs" in chosen.needs and pairs.text_features is not None:
+        raise Unfit(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+
+
+def _borrow(trainer: Trainer, source: Run) -> None:
+    """Start every network from another run's weights."""
+    members = source.matcher.each()
+    learnt = list(objective_weights(source.folder).values())
+    for k, network in enumerate(trainer.networks.values()):
+        state = weights_behind_backbone(members[k % len(members)].state_dict(), network.matcher)
+        try:
+            network.matcher.load_state_dict(state)
+        except RuntimeError as problem:
+            why = str(problem).splitlines()[-1].strip()
+            on = f"it is a run of {source.method}, and `matchlight train {source.method}` goes on from it"
+            raise BadInput(f"--from {source.folder}: its weights do not fit this recipe; {on} ({why[:120]})") from None
+        if network.average is not None:
+            network.average.load_state_dict(state)
+        if learnt:
+            begin_with(network.objective, learnt[k % len(learnt)])
+
+
+def _fit(trainer: Trainer, info: Info, options: TrainOptions) -> None:
+    """Hold the folder, write what a run begins with, and train."""
+    folder, chief = trainer.folder, devices.rank() == 0
+    with files.locked(folder, "training into it") if chief else nullcontext():
+        if chief:  # last of all that can be refused: what was refused leaves no run behind
+            check_free(folder, resume=options.resume)
+            claim(folder, info)
+            _keep_words(folder, trainer.inputs, trainer.pairs)
+            _keep_seen(folder, trainer.pairs, options.start)
+            _keep_model(folder, trainer.inputs.view)
+            passes = f"{trainer.recipe.epochs} epochs of {trainer.inputs.sizes.pairs} pairs"
+            where = f"on {trainer.device.type} in {trainer.precision}"
+            say(f"{info['name']}: preset {info['preset']}, {passes} {where}")
+        devices.barrier()
+        goes_on = options.resume and trainer.resume()
+        if not goes_on and options.start is None:
+            trainer.begin()
+        trainer.fit()
+
+
+def _keep_words(folder: Path, inputs: Inputs, pairs: Pairs) -> None:
+    if inputs.vocabulary is not None:
+        inputs.vocabulary.save(folder / "vocab.json")
+    if pairs.labels is not None:
+        files.write_json(folder / "labels.json", pairs.labels.names)
+
+
+def _keep_model(folder: Path, view: View) -> None:
+    """A joint model's files become the run's own: it opens again without the hub. Weights stay until training ends."""
+    if view.joint and not (folder / OWN).is_dir():
+        view.joint_model.source.keep(folder / OWN, weights=True)
+
+
+def _keep_seen(folder: Path, pairs: Pairs, start: Run | None) -> None:
+    """Marks are made once: a run that goes on has the same data and the same start, or was refused."""
+    if not (folder / SEEN).exists():
+        files.write_array(folder / SEEN, seen_by(pairs, start.folder if start else None))
