@@ -237,10 +237,12 @@ class Work:
 
         The page holds the `table` (or the same with marks, `on_page`), what was run (`facts`), and what was `published`
         with where that is from (`source`).
-        The numbers are written first: they are kept even if the figure cannot be.
+        The numbers are written first: they are kept even if the figure cannot be. A figure of earlier ones is removed.
         """
         place = self.out / self.name
         written = [place.with_name(f"{self.name}.{kind}") for kind in ("csv", "json", "png", "svg")]
+        for old in written[2:]:
+            old.unlink(missing_ok=True)
         result: Result = {
             "exhibit": self.name,
             "data": self.pairs.root.name,

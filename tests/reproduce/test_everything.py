@@ -83,6 +83,20 @@ def test_called_again_what_is_finished_is_kept_and_the_rest_is_made(tmp_path: Pa
     assert all(one.state == "made" for some in others for one in some)
 
 
+def test_a_figure_of_earlier_numbers_is_not_taken_for_one_of_the_new(tmp_path: Path) -> None:
+    def stopped(work: Work) -> Result:
+        def draw() -> style.Figure:
+            raise KeyboardInterrupt  # or killed: the new numbers are there, the new figure is not
+
+        return work.save([{"x": 2}], draw, table=[{"x": 2}])
+
+    make_all(some(a=plot), tiny_pairs(), tmp_path, quick=True)
+    with pytest.raises(KeyboardInterrupt):
+        make_all(some(a=stopped), tiny_pairs(), tmp_path)
+    (found,) = make_all(some(a=plot), tiny_pairs(), tmp_path)
+    assert found.state == "made"
+
+
 def test_the_command_exits_by_what_became_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
