@@ -54,11 +54,14 @@ class QueryEncoder:
 
     @cached_property
     def _sentences(self) -> SentenceEncoder | WordPieces | OnnxTowers:
-        from matchlight.inputs.sentence_encoders import sentence_encoder
+        from matchlight.inputs.sentence_encoders import SentenceEncoder, sentence_encoder
 
         if self._view.onnx:
             return self._view.onnx_towers
-        return self._view.joint_model.pieces if self._view.joint else sentence_encoder(self._view.sentences)
+        if self._view.joint:
+            return self._view.joint_model.pieces
+        inside = (part for part in self.run.matcher.modules() if isinstance(part, SentenceEncoder))
+        return next(inside, None) or sentence_encoder(self._view.sentences)  # the model's own is open already
 
     # ---- words -------------------------------------------------------------------------------------------------------
 

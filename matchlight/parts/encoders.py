@@ -13,7 +13,7 @@ from matchlight.inputs.augmentation import PAD, drop_words
 from matchlight.inputs.backbones import backbone
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice, Tuning
 from matchlight.inputs.sentence_encoders import SentenceEncoder, sentence_encoder
-from matchlight.parts.layers import unit
+from matchlight.parts.layers import in_onnx_export, unit
 
 
 def lengths(items: Items) -> Tensor:
@@ -84,7 +84,7 @@ def reads_bf16() -> bool:
 def read(gru: nn.GRU, words: Tensor, count: Tensor) -> Tensor:
     """(N, L, D) states of a GRU that reads `count` words of each row; 0 behind them."""
     longest = words.shape[1]
-    if words.device.type == "cpu" and not torch.onnx.is_in_onnx_export():  # ONNX reads rectangles too
+    if words.device.type == "cpu" and not in_onnx_export():  # ONNX reads rectangles too
         pack = nn.utils.rnn.pack_padded_sequence(words, count, batch_first=True, enforce_sorted=False)
         return nn.utils.rnn.pad_packed_sequence(gru(pack)[0], batch_first=True, total_length=longest)[0]
     real = torch.arange(longest, device=words.device)[None] < count.to(words.device)[:, None]

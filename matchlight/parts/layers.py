@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 
 import torch
@@ -36,10 +37,15 @@ def masked_softmax(x: Tensor, mask: Tensor | None, dim: int = -1) -> Tensor:
     return x.masked_fill(~mask, FAR).softmax(dim) * mask
 
 
+def in_onnx_export() -> bool:
+    """Whether a model is being written as ONNX; asked without loading PyTorch's exporter, which takes a while."""
+    return "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
+
+
 def top_mean(x: Tensor, mask: Tensor | None, *, k: int) -> Tensor:
     """(N, K, D) -> (N, D): per dimension, the mean of its `k` largest real values (all of them if fewer)."""
     filled = x if mask is None else x.masked_fill(~mask[..., None], FAR)
-    if mask is not None and torch.onnx.is_in_onnx_export():  # a set of any size: ONNX cannot take fewer than k
+    if mask is not None and in_onnx_export():  # a set of any size: ONNX cannot take fewer than k
         filled = F.pad(filled, (0, 0, 0, k), value=FAR)
     best = largest(filled, min(k, filled.shape[1]))
     if mask is None:

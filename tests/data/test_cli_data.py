@@ -95,19 +95,6 @@ def test_help_and_version_come_without_waiting_for_torch() -> None:
     assert "matchlight 0." in done.stdout
 
 
-def test_data_is_described_without_waiting_for_torch(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a.png")
-    (tmp_path / "captions.jsonl").write_text('{"image": "a.png", "captions": ["one"]}\n')
-    code = (
-        "import sys\nfrom matchlight.cli import main\n"
-        f"assert main(['data', 'info', {str(tmp_path)!r}, '--json']) == 0\n"
-        "assert 'torch' not in sys.modules, 'slow start'"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0 and '"captions": 1' in done.stdout, done.stderr
-
-
 def test_the_command_is_a_module_too() -> None:
     for arguments, code in ((["--version"], 0), (["data", "info", "nowhere"], 2)):
         done = subprocess.run([sys.executable, "-m", "matchlight", *arguments], capture_output=True, text=True)

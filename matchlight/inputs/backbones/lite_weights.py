@@ -7,6 +7,7 @@ The file is found without running the wheel's code, checked against its sha256 a
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,11 +82,12 @@ def load(name: str) -> Lite:
 
 def _read(name: str) -> dict[str, Tensor]:
     path, wanted = weight_file(name), SHA256[name]
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    content = path.read_bytes()  # checked and used from one reading
+    digest = hashlib.sha256(content).hexdigest()
     if digest != wanted:
         cure = f"reinstall 'matchlight[{EXTRA[name]}]'"
         raise BadInput(f"{path}: sha256 {digest[:12]}... is not {name}'s {wanted[:12]}...; {cure}")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def rename(state: dict[str, Tensor]) -> dict[str, Tensor]:
