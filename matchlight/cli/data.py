@@ -175,7 +175,10 @@ class FeatureOptions:
     path: Source
     out: Out
     backbone: Annotated[
-        str, typer.Option(metavar="auto|lite0|lite1|lite2|dinov2-small|timm:NAME|hf:NAME", help="The picture network.")
+        str,
+        typer.Option(
+            metavar="auto|lite0|lite1|lite2|tinyvit-5m|dinov2-small|timm:NAME|hf:NAME", help="The picture network."
+        ),
     ] = "lite0"
     detector: Annotated[
         str | None, typer.Option(metavar="hf:NAME", help="Regions by a detector (DETR, OWLv2) instead of a grid.")

@@ -69,9 +69,9 @@ def get(
     Example: matchlight weights get dinov2-small
     """
     from matchlight.inputs.weights.get import get as fetch
-    from matchlight.runs.starters import STARTERS
+    from matchlight.runs.starters import READER, STARTERS
 
-    name = STARTERS[name].backbone if name in STARTERS else name
+    name = STARTERS[name].backbone or READER if name in STARTERS else name
     got = fetch(name, source="hub" if source == "hub" else "registry" if source else None)
     if as_json:
         emit({"name": got.weights.name, "folder": got.folder, "source": got.source, "fetched": got.fresh})
@@ -104,10 +104,10 @@ def remove(name: Name, as_json: Json = False) -> None:
     from matchlight.console import BadInput
     from matchlight.inputs.weights.known_weights import find
     from matchlight.inputs.weights.weight_store import remove as delete
-    from matchlight.runs.starters import STARTERS
+    from matchlight.runs.starters import READER, STARTERS
 
     if name in STARTERS:
-        what = f"it comes with this package; what it reads pictures with is {STARTERS[name].backbone}"
+        what = f"it comes with this package; what it reads with is {STARTERS[name].backbone or READER}"
         raise BadInput(f"{name}: nothing to remove; {what}")
     chosen = find(name)
     freed = delete(chosen)

@@ -208,9 +208,15 @@ def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
     if view.kind == "pixels" and view.onnx:
         return "pixels", view.onnx_towers.info["dim"], 1
     if view.kind == "pixels":
-        return "pixels", view.joint_model.shape.dim if view.joint else backbone(view.backbone).dim, 1
+        return "pixels", view.joint_model.shape.dim if view.joint else _dim(view.backbone), 1
     shape = tuple(images.shape)
     return ("vector", shape[1], 1) if len(shape) == 2 else ("regions", shape[2], shape[1])
+
+
+def _dim(name: str) -> int:
+    """Numbers of a cell; a network of one size need not be loaded to know it."""
+    known = getattr(backbone_class(name), "dim", None)
+    return known if isinstance(known, int) else backbone(name).dim
 
 
 def prepare(

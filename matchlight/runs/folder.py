@@ -14,6 +14,7 @@ from matchlight import files
 from matchlight.console import VERSION
 from matchlight.core import TEXT, BadInput, Embeddings, Ensemble, Matcher, Sizes
 from matchlight.devices import pick_device
+from matchlight.inputs.backbones.base import loaded_later
 from matchlight.inputs.given_vectors import Given, read_vectors
 from matchlight.inputs.joint_models import at_home
 from matchlight.inputs.prepare import Inputs, View, prepare
@@ -163,7 +164,8 @@ def read_recipe(folder: Path) -> Info:
 
 def _rebuild(folder: Path, info: Info) -> Matcher:
     try:
-        matcher = _untrained(folder, info)
+        with loaded_later():
+            matcher = _untrained(folder, info)
     except BadInput:
         raise
     except (RuntimeError, ValueError) as problem:  # sizes below 0, shares above 1

@@ -2,8 +2,9 @@
 
 Their names are taken wherever a run is (`matchlight index starter-small --data my_photos -o index`), unless a run
 folder of that name is here. Only what was learnt is shipped, in half precision: the sentence encoder comes with its own
-package, and the picture network of `starter` from `matchlight weights get dinov2-small`. `benchmarks/starter.py` made
-them; `docs/starter.md` says of what, and how good they are.
+package, save its last blocks, and the picture network of `starter` from `matchlight weights get dinov2-small`.
+`starter-small` holds its whole picture network. `benchmarks/starter` made them; `docs/guides/photos.md` says of what,
+and how good they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Starter:
 
     name: str
     what: str
-    backbone: str  # the picture network that it reads pictures with
+    backbone: str  # the picture network that it reads pictures with and that has to be fetched; none: it is in the file
     packages: tuple[str, ...]  # that have to be installed to read with it
 
     @property
@@ -42,7 +43,7 @@ class Starter:
 
     def lacks(self) -> str | None:
         """What it cannot do without and that is not on this machine: the name of weights, or of a package of pip."""
-        wanted = [self.backbone, READER]
+        wanted = [name for name in (self.backbone, READER) if name]
         absent = [name for name in wanted if weight_store.here(CATALOGUE[name]) is None]
         packages = [name for name in self.packages if find_spec(name) is None]
         return next(iter([*absent, *packages]), None)

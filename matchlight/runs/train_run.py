@@ -14,6 +14,7 @@ from matchlight.console import VERSION, say
 from matchlight.core import BadInput
 from matchlight.data.fingerprints import data_marks
 from matchlight.devices import pick_device
+from matchlight.inputs.backbones.base import loaded_later
 from matchlight.inputs.joint_models import OWN
 from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, View, prepare, view_of
@@ -95,16 +96,17 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
     info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": begun_from(options.start)}
-    trainer = Trainer(
-        folder,
-        recipe,
-        inputs,
-        seed=options.seed,
-        device=where,
-        precision=precision,
-        save_minutes=options.save_minutes,
-        callbacks=[ProgressBar(), EpochPrinter(), *tools],
-    )
+    with loaded_later() if _brings_backbone(options.start) else nullcontext():
+        trainer = Trainer(
+            folder,
+            recipe,
+            inputs,
+            seed=options.seed,
+            device=where,
+            precision=precision,
+            save_minutes=options.save_minutes,
+            callbacks=[ProgressBar(), EpochPrinter(), *tools],
+        )
     if options.start is not None:
         _borrow(trainer, options.start)
         recipe.strategy.begin_from(trainer, options.start.folder)
@@ -210,6 +212,11 @@ def check_needs(chosen: Method, pairs: Pairs) -> None:
         raise Unfit(f"{chosen.name} learns from labels, and {pairs.root} has none")
     if "pairs" in chosen.needs and pairs.text_features is not None:
         raise Unfit(f"{chosen.name} reads captions in words, and {pairs.root} has text vectors only")
+
+
+def _brings_backbone(start: Run | None) -> bool:
+    """Whether the run that is gone on from holds its picture network, so that no file of it is needed."""
+    return start is not None and any(".backbone." in name for name, _ in start.matcher.named_parameters())
 
 
 def _borrow(trainer: Trainer, source: Run) -> None:

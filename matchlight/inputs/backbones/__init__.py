@@ -1,4 +1,4 @@
-"""Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0" (1, 2), "timm:NAME", "hf:NAME".
+"""Backbones: pixels in 0..255 -> a grid of vectors, whoever made the network: "lite0", "tinyvit-5m", "hf:NAME".
 
 A name of the catalogue of weights ("dinov2-small") stands for the folder they were fetched into.
 
@@ -12,6 +12,7 @@ token beside it).
     vision_transformer.py  class token and cells; layers, frozen or tuned
     lite.py             EfficientNet-Lite;  lite_weights.py: its weights, found and checked
     lite_backbones.py   lite0, lite1, lite2
+    tiny_vit.py         TinyViT;  tiny_vit_backbone.py: tinyvit-5m, its weights found and loaded
     timm_backbones.py   timm:NAME
     hub_backbones.py    hf:NAME
     onnx_backbone.py    any of them, frozen, by ONNX Runtime on a CPU

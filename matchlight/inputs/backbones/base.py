@@ -18,7 +18,9 @@ Ours are such classes; another package adds one under the entry point `matchligh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from typing import ClassVar, Literal, get_args
 
@@ -119,6 +121,24 @@ class Backbone(nn.Module):
     def fingerprint(self) -> str:
         """A hash of the weights: features cached under another one are never mixed up with these."""
         return digest_of_weights(self, self.name)
+
+
+_TO_COME = ContextVar("weights are loaded afterwards", default=False)
+
+
+@contextmanager
+def loaded_later() -> Iterator[None]:
+    """Networks of our own made inside need no file: a run's own weights are loaded into them afterwards."""
+    before = _TO_COME.set(True)
+    try:
+        yield
+    finally:
+        _TO_COME.reset(before)
+
+
+def weights_to_come() -> bool:
+    """Whether weights are loaded by whoever makes the network."""
+    return _TO_COME.get()
 
 
 def digest_of_weights(network: nn.Module, name: str) -> str:

@@ -1,7 +1,8 @@
-"""Tensors of an ONNX file in the layout of transformers: config.json, model.safetensors, what reads the input.
+"""Tensors of an ONNX file in the layout of transformers (config.json, model.safetensors), or of our own networks.
 
 PyTorch's exporter keeps the names of biases, norms and tables. The weight of a linear layer becomes the second input of
-a matrix product, without its name and transposed; the product's node has the layer's name.
+a matrix product, without its name and transposed; the product's node has the layer's name. A convolution keeps its
+weights as they are, but under no name; a batch norm behind it is folded into them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from matchlight.inputs.weights.onnx_file import Graph, read_graph
 
 Tensors = dict[str, np.ndarray]
 HEAD = 64  # numbers a head of attention has, in every DINOv2
+TINY_VIT_TENSORS = 184
 DINOV2_NAMES = {
     "cls_token": "embeddings.cls_token",
     "patch_embed.proj": "embeddings.patch_embeddings.projection",
@@ -130,6 +132,27 @@ def write_bert(onnx: Path, folder: Path) -> None:
     tensors["pooler.dense.weight"] = np.zeros((wide, wide), np.float32)
     tensors["pooler.dense.bias"] = np.zeros(wide, np.float32)
     _save(tensors, folder)
+
+
+def write_tiny_vit(onnx: Path, folder: Path) -> None:
+    """TinyViT as `backbones/tiny_vit.py` reads it."""
+    graph = read_graph(onnx)
+    found = parameters(graph)
+    for node in graph.nodes:
+        if node.kind == "Conv" and len(node.inputs) == 3:
+            layer = node.name.strip("/").removesuffix("/conv/Conv").replace("/", ".").removeprefix("model.")
+            for value, name in zip(("weight", "bias"), node.inputs[1:], strict=True):
+                if name in graph.tensors:
+                    found[f"{layer}.{value}"] = graph.tensors[name]
+    tensors = {_of_tiny_vit(name): array for name, array in found.items()}
+    if len(tensors) != TINY_VIT_TENSORS:
+        raise BadInput(f"{onnx.name}: not TinyViT as it is known here; it has {len(tensors)} tensors")
+    _save(tensors, folder)
+
+
+def _of_tiny_vit(name: str) -> str:
+    """stages_2.blocks.blocks.0.attn.proj.bias -> stages.2.blocks.0.attn.proj.bias."""
+    return re.sub(r"^stages_(\d)", r"stages.\1", name.removeprefix("model.")).replace("blocks.blocks.", "blocks.")
 
 
 def _save(tensors: Tensors, folder: Path) -> None:

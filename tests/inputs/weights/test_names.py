@@ -68,7 +68,9 @@ def test_a_name_that_is_not_here_is_one_line_that_says_what_to_do(photos):
             ask("dinov2-small")
     with pytest.raises(BadInput, match="mpnet is not on this machine: `matchlight weights get mpnet`"):
         sentence_encoder("all-mpnet-base-v2")
-    assert is_backbone("dinov2-small") and backbone_class("dinov2-small").takes == "NAME"
+    with pytest.raises(BadInput, match="tinyvit-5m is not on this machine: `matchlight weights get tinyvit-5m`"):
+        backbone("tinyvit-5m")
+    assert is_backbone("tinyvit-5m") and is_backbone("dinov2-small") and backbone_class("dinov2-small").takes == "NAME"
 
 
 def test_a_backbone_by_its_ordinary_name_is_the_folders(fetched):

@@ -1,0 +1,50 @@
+"""The chosen weights as runs of the package."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.starter.looking import SIZE
+from benchmarks.starter.towers import SMALL, STARTER
+from matchlight.console import VERSION
+from matchlight.core import Sizes
+from matchlight.files import write_json
+from matchlight.inputs.backbones import TokenChoice
+from matchlight.inputs.prepare import View
+from matchlight.methods.vse import VSEInfinity
+from matchlight.runs.starters import SHIPPED
+from matchlight.training.checkpoints import save_weights
+
+
+def ship(work: Path, teacher: str, student: str) -> None:
+    """What was learnt, in half precision, and how to read with it."""
+    for name, file in (("starter", teacher), ("starter-small", student)):
+        if not (work / file).exists():
+            continue
+        made = torch.load(work / file, weights_only=True)
+        small, grid = name == "starter-small", made["grid"]
+        own = SMALL if small else {**STARTER, "cells": f"{grid}x{grid}"}
+        settings = {**own, **made["settings"], "rate": 2e-4}
+        view = View("pixels" if small else "grid", str(settings["backbone"]), SIZE, sentences="minilm")
+        view = view if small else replace(view, choice=TokenChoice("both", (grid, grid)))
+        view = view.with_size(torch.device("cpu"))
+        sizes = Sizes(
+            pairs=5 * made["pictures"],
+            pictures=made["pictures"],
+            image="pixels" if small else "regions",
+            image_dim=320 if small else 384,
+            regions=1 if small else grid**2 + 1,
+        )
+        info = {"name": "vse_infty", "preset": name, "arguments": asdict(VSEInfinity(**settings))}
+        info |= {"sizes": asdict(sizes), "view": view.to_json(), "seed": made["seed"]}
+        info |= {"data": {"root": " and ".join(made["trained_on"])}, "version": VERSION, "precision": "fp16"}
+        info |= {"notes": {"made by": "benchmarks/starter"}, "start": None}
+        folder = SHIPPED / name
+        write_json(folder / "recipe.json", info)
+        last = {"epoch": made["plan"]["epochs"] - 1, "select": "the last"}
+        write_json(folder / "metrics.json", {**last, **made["report"]})
+        save_weights(folder / "model.safetensors", made["weights"])
+        print(folder, (folder / "model.safetensors").stat().st_size / 1e6, "MB", made["report"]["test"])
