@@ -25,9 +25,9 @@ from PIL import Image
 from matchlight.console import track
 from matchlight.data.formats.sources import BytePictures
 from matchlight.devices import pick_device
-from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features import Backbone, _run, _seen, backbone
 from matchlight.inputs.features.decode import decoded
+from matchlight.inputs.preprocessing import Preprocessing
 from matchlight.pairs import Pairs, PictureSource
 
 SIZES = {"own 144x192": (144, 192), "160": (160, 160), "224": (224, 224)}

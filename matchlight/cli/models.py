@@ -169,7 +169,7 @@ def _finished(run: Run, data: Path, *, json: bool) -> None:
 
 
 def embed(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or what `matchlight export` wrote (needs no torch).")],
     data: Data,
     out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write, or with --to a folder.")],
     split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
@@ -182,10 +182,16 @@ def embed(
     Example: matchlight embed runs/first --data scenes -o vectors.npz
     """
     from matchlight.pairs import Pairs
-    from matchlight.runs.embeddings import export
-    from matchlight.runs.folder import Run
 
-    written = export(Run.load(run, device=device), Pairs.read(data), out, split=split, to=to)
+    if run.suffix == ".onnx" and not run.is_dir():
+        from matchlight.runs.onnx_vectors import export_vectors
+
+        written = export_vectors(run, Pairs.read(data), out, split=split, to=to)
+    else:
+        from matchlight.runs.embeddings import export
+        from matchlight.runs.folder import Run
+
+        written = export(Run.load(run, device=device), Pairs.read(data), out, split=split, to=to)
     if json:
         emit(written)
         return

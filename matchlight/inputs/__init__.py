@@ -6,6 +6,7 @@ In reading order:
     text/                 captions as numbers: vocabularies, and all captions of a data set in one array
     sentence_encoders.py  pretrained encoders of sentences
     joint_models/         CLIP, SigLIP and SigLIP2: two towers, their tokenizers and preprocessing
+    preprocessing.py      from a picture to pixels: size, whole or cropped, resampling
     onnx_files.py         networks as ONNX files: written, rounded to int8, opened
     onnx_towers.py        both towers of an exported run, with how they read pictures and captions
     backbones/            picture networks: pixels -> a grid of vectors

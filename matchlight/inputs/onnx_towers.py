@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
-from matchlight.inputs.backbones.preprocessing import Preprocessing, as_size, known_resample
+from matchlight.console import BadInput
 from matchlight.inputs.onnx_files import INSTALL, is_installed, open_part, takes_weights_elsewhere
+from matchlight.inputs.preprocessing import Preprocessing, as_size, known_resample
 from matchlight.inputs.text.captions import pad
 from matchlight.inputs.text.vocabulary import Vocabulary
 
@@ -105,6 +105,14 @@ class OnnxTowers:
     def is_dual(self) -> bool:
         """Whether a picture and a caption are one vector each, compared by their dot product."""
         return self.info["vectors"] == 1 and self.info["similarity"] == DOT
+
+    def check_dual(self) -> None:
+        """Refuse any other: nothing but the vectors of the file is known, and a dot product compares those."""
+        if not self.is_dual:
+            what = f"{self.info['vectors']} vectors a picture, compared by {self.info['similarity']}"
+            raise BadInput(
+                f"{self.path}: {what}; only dual encoders (one vector, a dot product) can be used as ONNX alone"
+            )
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 

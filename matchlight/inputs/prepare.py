@@ -14,9 +14,9 @@ import torch
 from matchlight.core import BadInput, Json, Sizes
 from matchlight.data.formats import boxes
 from matchlight.inputs.backbones import Size, TokenChoice, as_size, backbone, backbone_class
-from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, known_resample
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBackbone, known_tokens
 from matchlight.inputs.batches import Table
+from matchlight.inputs.preprocessing import Frame, Preprocessing, known_resample
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
 

@@ -15,6 +15,7 @@ In reading order:
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
     vector_files.py  the same as files of FAISS, LanceDB and clip-retrieval
+    onnx_vectors.py  the same of an exported run, without torch
     onnx_export.py a run as one ONNX file, checked against torch
     hard_negatives.py  hard negatives: what a run confuses in a split, written as lists
     importing.py   released checkpoints and joint models as runs of ours

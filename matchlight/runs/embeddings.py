@@ -7,16 +7,14 @@ files that FAISS, LanceDB and clip-retrieval read (vector_files.py).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from matchlight import files
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Parts
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
-from matchlight.runs.vector_files import check_target, write_vectors
+from matchlight.runs.vector_files import Written, check_target, write
 from matchlight.scoring.encode import encode
 
 
@@ -47,8 +45,8 @@ def _numpy(value: torch.Tensor) -> np.ndarray:
     return value.detach().float().cpu().numpy() if value.is_floating_point() else value.cpu().numpy()
 
 
-def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all", to: str = "npz") -> dict[str, Any]:
-    """Write the vectors of a split; `picture` says which picture each caption belongs to. Captions may be none."""
+def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all", to: str = "npz") -> Written:
+    """Write the vectors of a split; captions may be none."""
     out = Path(out)
     check_target(out, to)
     inputs = run.inputs(pairs)
@@ -60,13 +58,5 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all", to: s
     if not len(rows):  # pictures alone
         del sides[TEXT]
     made = {side: encode(run.matcher, inputs.table, side, places, quiet=False) for side, places in sides.items()}
-    place = np.full(len(pairs.names), -1)
-    place[pictures] = np.arange(len(pictures))
     arrays = {name: value for side, one in made.items() for name, value in _arrays(side, one).items()}
-    arrays["picture"], arrays["row"] = place[pairs.picture[rows]], rows
-    arrays["names"] = np.array([pairs.names[i] for i in pictures])
-    if to == "npz":
-        files.write_npz(out, arrays, compressed=False)
-    else:
-        write_vectors(to, out, arrays, [pairs.captions[row] for row in rows])
-    return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}
+    return write(to, out, arrays, pairs, pictures, rows)

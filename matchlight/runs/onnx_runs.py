@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from matchlight.console import VERSION
-from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Sizes
+from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Sizes
 from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.inputs.prepare import View
 from matchlight.methods.dual import ScaledCosine
@@ -52,9 +52,7 @@ def onnx_matcher(towers: OnnxTowers) -> Matcher:
 def onnx_recipe(path: Path) -> tuple[dict[str, Any], OnnxTowers]:
     """What `recipe.json` would say of an exported run, and its towers."""
     towers = OnnxTowers.open(path, threads=torch.get_num_threads())
-    if not towers.is_dual:
-        what = f"{towers.info['vectors']} vectors a picture, compared by {towers.info['similarity']}"
-        raise BadInput(f"{path}: {what}; only dual encoders (one vector, a dot product) can be used as ONNX alone")
+    towers.check_dual()
     words, seen = towers.vocabulary, towers.info["picture"]
     pixels = seen["input"] == "pixels"
     kind = "pixels" if pixels else "vector" if len(seen["size"]) == 1 else "regions"

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.console import BadInput
+from matchlight.pairs import IMAGE, TEXT, Pairs
 
 Arrays = Mapping[str, np.ndarray]
 IMAGES, CAPTIONS = "images", "captions"  # tables of a LanceDB database
+
+
+class Written(TypedDict):
+    """What was written."""
+
+    file: str
+    pictures: int
+    captions: int
+    arrays: list[str]
 
 
 def check_target(out: Path, to: str) -> None:
@@ -34,6 +45,22 @@ def check_target(out: Path, to: str) -> None:
             __import__(package)
         except ImportError:
             raise BadInput(f"--to {to} needs one more package: pip install 'matchlight[{extra}]'") from None
+
+
+def write(to: str, out: Path, vectors: Arrays, pairs: Pairs, pictures: np.ndarray, rows: np.ndarray) -> Written:
+    """Write the vectors of these pictures and captions with what they stand for.
+
+    `picture` says which of the pictures each caption belongs to, `row` which pair of the data it is.
+    """
+    place = np.full(len(pairs.names), -1)
+    place[pictures] = np.arange(len(pictures))
+    arrays = {**vectors, "picture": place[pairs.picture[rows]], "row": rows}
+    arrays["names"] = np.array([pairs.names[i] for i in pictures])
+    if to == "npz":
+        files.write_npz(out, arrays, compressed=False)
+    else:
+        write_vectors(to, out, arrays, [pairs.captions[row] for row in rows])
+    return {"file": str(out), "pictures": len(pictures), "captions": len(rows), "arrays": sorted(arrays)}
 
 
 def write_vectors(to: str, out: Path, arrays: Arrays, captions: Sequence[str]) -> None:

@@ -24,8 +24,8 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 from torch import nn
 
 from matchlight.core import BadInput, Sizes
-from matchlight.inputs.backbones.preprocessing import Frame
 from matchlight.inputs.backbones.vision_transformer import TokenChoice, Tokens, Tuning
+from matchlight.inputs.preprocessing import Frame
 from matchlight.parts.encoders import from_pixels
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.training.contract import Recipe, Select, Siblings

@@ -143,7 +143,7 @@ def test_a_strip_holds_a_picture_in_its_own_shape() -> None:
 
 
 def joint_preprocessing():  # noqa: ANN201 - a Preprocessing
-    from matchlight.inputs.backbones.preprocessing import Preprocessing
+    from matchlight.inputs.preprocessing import Preprocessing
 
     return Preprocessing((8, 8))
 

@@ -14,10 +14,10 @@ import matchlight as ml
 from matchlight.core import IMAGE, BadInput, Sizes
 from matchlight.indexing.query_encoder import QueryEncoder
 from matchlight.inputs.backbones import TokenChoice, backbone
-from matchlight.inputs.backbones.preprocessing import Preprocessing, stated
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBackbone, Tuning
 from matchlight.inputs.features import encode
 from matchlight.inputs.prepare import View
+from matchlight.inputs.preprocessing import Preprocessing, stated
 from matchlight.methods.vse import VSEInfinity
 from matchlight.runs.embeddings import export
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,11 @@ from matchlight.cli import main
 from matchlight.core import TEXT, BadInput, Items
 from matchlight.inputs.onnx_towers import KEY, OnnxTowers
 from matchlight.pairs import Pairs
+from matchlight.runs import embeddings
 from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 from matchlight.runs.onnx_export import export_onnx
+from matchlight.runs.onnx_vectors import export_vectors
 from matchlight.training.registry import find
 
 onnx = pytest.importorskip("onnx")
@@ -118,6 +122,63 @@ def _search(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str]
     return [one["image"] for one in results[:3]], [one["score"] for one in results[:3]]
 
 
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+from matchlight.cli import main
+from matchlight.inputs.onnx_towers import OnnxTowers
+assert main(["embed", {model!r}, "--data", {data!r}, "-o", {out!r}, "--to", "faiss"]) == 0
+import faiss
+asked = OnnxTowers.open({model!r}).captions(["a red ball on white"])[:, 0]
+print(*faiss.read_index({out!r} + "/image.faiss").search(asked, 3)[1][0])
+"""
+
+
+def test_a_collection_is_embedded_and_searched_where_torch_is_not_installed(
+    exported: Path, collection: tuple[Path, Path], tmp_path: Path
+) -> None:
+    code = WITHOUT_TORCH.format(model=str(exported), data=str(collection[1]), out=str(tmp_path / "vectors"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with ml.Index.load(collection[0]) as index:
+        wanted = [hit.image for hit in index.search("a red ball on white", top=3, exact=True).hits]
+    names = json.loads((tmp_path / "vectors" / "items.json").read_text())["names"]
+    assert [names[int(place)] for place in done.stdout.splitlines()[-1].split()] == wanted
+
+
+def test_vectors_without_torch_are_those_with_it_and_leave_out_what_cannot_be_read(
+    exported: Path, collection: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(collection[1], data := tmp_path / "data")
+    name = Pairs.read(data).names[2]
+    (data / name if (data / name).is_file() else data / "images" / name).write_bytes(b"no picture")
+    pairs = Pairs.read(data)
+    export_vectors(exported, pairs, tmp_path / "a.npz")
+    assert f"1 of {len(pairs.names)} pictures could not be read" in capsys.readouterr().err
+    embeddings.export(ml.load(exported), pairs, tmp_path / "b.npz")
+    ours, theirs = (dict(np.load(tmp_path / file)) for file in ("a.npz", "b.npz"))
+    assert ours.keys() == theirs.keys() and len(ours["names"]) == len(pairs.names) - 1
+    for key in ("names", "picture", "row"):
+        assert (ours[key] == theirs[key]).all()
+    for side in ("image", "text"):
+        np.testing.assert_allclose(ours[side], theirs[side], atol=1e-5)
+
+
+def test_vectors_of_an_exported_model_of_features_are_made_of_the_datas_own(tmp_path: Path) -> None:
+    run = trained("vse_infty", tmp_path / "run")
+    export_onnx(run, tmp_path / "a.onnx")
+    export_vectors(tmp_path / "a.onnx", tiny_pairs(), tmp_path / "a.npz", split="test")
+    embeddings.export(run, tiny_pairs(), tmp_path / "b.npz", split="test")
+    ours, theirs = (np.load(tmp_path / file) for file in ("a.npz", "b.npz"))
+    for side in ("image", "text"):
+        np.testing.assert_allclose(ours[side], theirs[side], atol=1e-5)
+    with pytest.raises(BadInput, match="reads ready-made features"):
+        export_vectors(tmp_path / "a.onnx", replace(tiny_pairs(), features=None), tmp_path / "c.npz")
+    of_vectors = replace(tiny_pairs(), text_features=np.zeros((len(tiny_pairs()), 3), np.float32))
+    with pytest.raises(BadInput, match="has text vectors only"):
+        export_vectors(tmp_path / "a.onnx", of_vectors, tmp_path / "c.npz")
+
+
 ALONE = """
 import sys
 sys.path.insert(0, {root!r})
@@ -168,6 +229,8 @@ def test_a_model_of_sets_is_exported_but_is_no_run_by_itself(tmp_path: Path) -> 
     export_onnx(trained("scan", tmp_path / "run"), tmp_path / "a.onnx")
     with pytest.raises(BadInput, match="only dual encoders"):
         ml.load(tmp_path / "a.onnx")
+    with pytest.raises(BadInput, match="only dual encoders"):
+        export_vectors(tmp_path / "a.onnx", pairs_for("scan"), tmp_path / "a.npz")
 
 
 def test_files_that_are_not_ours_are_one_line(exported: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ transformers may put their class token before the cells. Pooled features are the
 token beside it).
 
     base.py             what a backbone is: the class that ours and other people's are made of
-    preprocessing.py    from a picture to pixels: size, whole or cropped, resampling
     vision_transformer.py  class token and cells; layers, frozen or tuned
     lite.py             EfficientNet-Lite;  lite_weights.py: its weights, found and checked
     lite_backbones.py   lite0, lite1, lite2
@@ -25,8 +24,8 @@ from collections.abc import Callable
 from matchlight import plugins
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone
-from matchlight.inputs.backbones.preprocessing import Size, as_size
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone, TokenChoice
+from matchlight.inputs.preprocessing import Size, as_size
 from matchlight.inputs.weights.ordinary_names import folder_of, is_ordinary, opened_as_folder, settled
 
 __all__ = ["Backbone", "Size", "TokenChoice", "as_size", "backbone", "backbone_class", "is_backbone"]

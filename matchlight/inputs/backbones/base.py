@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.preprocessing import Frame, Preprocessing, Size, as_size
+from matchlight.inputs.preprocessing import Frame, Preprocessing, Size, as_size
 
 Runtime = Literal[
     "auto", "torch", "torch-bf16", "onnx", "onnx-int8"

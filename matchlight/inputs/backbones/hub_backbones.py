@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import first_line, to_255
-from matchlight.inputs.backbones.preprocessing import USUAL, Frame, Preprocessing, Size, as_size, stated
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
+from matchlight.inputs.preprocessing import USUAL, Frame, Preprocessing, Size, as_size, stated
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

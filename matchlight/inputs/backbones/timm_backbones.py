@@ -8,8 +8,8 @@ from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import first_line, to_255
-from matchlight.inputs.backbones.preprocessing import as_size
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
+from matchlight.inputs.preprocessing import as_size
 
 
 class Config(TypedDict):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone, Size, to_255, weights_to_come
-from matchlight.inputs.backbones.preprocessing import USUAL, as_size
 from matchlight.inputs.backbones.tiny_vit import FIVE_MILLION, STRIDE, TinyVit
+from matchlight.inputs.preprocessing import USUAL, as_size
 from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
 

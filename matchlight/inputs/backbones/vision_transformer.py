@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone
-from matchlight.inputs.backbones.preprocessing import Size
+from matchlight.inputs.preprocessing import Size
 
 Tokens = Literal["cells", "class", "both"]
 TRANSFORMER_RATE = 1 / 15  # of a CNN's rate: with all of it, tuning loses what pretraining knew

@@ -28,12 +28,12 @@ from matchlight.data.cache import cache_clear, cache_listing
 from matchlight.data.content import stamps
 from matchlight.devices import pick_device
 from matchlight.inputs.backbones import Backbone, Size, TokenChoice, as_size, backbone
-from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
 from matchlight.inputs.features.runtimes import OTHER_NUMBERS, asked_for, computed_by
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
+from matchlight.inputs.preprocessing import Preprocessing
 from matchlight.inputs.weights.ordinary_names import settled
 
 if TYPE_CHECKING:

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image
 
-from matchlight.core import BadInput
-from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features.fill import Rows
+from matchlight.inputs.preprocessing import UNREADABLE as UNREADABLE
+from matchlight.inputs.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from matchlight.pairs import PictureSource
 
 Work = Callable[[np.ndarray], np.ndarray]  # pixels of a batch -> what is wanted of them
-UNREADABLE = (BadInput, OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow and sources raise
 
 
 def decoded(

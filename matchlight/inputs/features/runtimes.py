@@ -19,9 +19,9 @@ from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone, Runtime, known_runtime
 from matchlight.inputs.backbones.lite_backbones import LiteBackbone
 from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
-from matchlight.inputs.backbones.preprocessing import Preprocessing
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.onnx_files import SAME, is_installed
+from matchlight.inputs.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from matchlight.pairs import PictureSource

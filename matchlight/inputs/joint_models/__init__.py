@@ -22,12 +22,12 @@ from functools import cached_property
 from pathlib import Path
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.preprocessing import Preprocessing, stated
 from matchlight.inputs.joint_models.model_files import CONFIG, OPEN_CONFIG, Source, of_folder, source
 from matchlight.inputs.joint_models.picture_strips import strips
 from matchlight.inputs.joint_models.shapes import Shape, open_clip_shape, shape_of
 from matchlight.inputs.joint_models.towers import Towers
 from matchlight.inputs.joint_models.word_pieces import WordPieces
+from matchlight.inputs.preprocessing import Preprocessing, stated
 
 __all__ = ["OWN", "JointModel", "Preprocessing", "Shape", "Source", "Towers", "at_home", "joint_model", "own_copy"]
 

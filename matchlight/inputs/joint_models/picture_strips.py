@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.preprocessing import Preprocessing, Size
+from matchlight.inputs.preprocessing import Preprocessing, Size
 
 CLOSE = 1e-5  # how near the largest scale that fits is searched for, as SigLIP2's own processor does
 MOST = 256  # patches, and pixels a side of one: what a byte can count

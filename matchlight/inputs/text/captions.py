@@ -9,8 +9,7 @@ from operator import index
 import numpy as np
 import numpy.typing as npt
 
-from matchlight.console import say, track
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say, track
 from matchlight.data.tokenising import MOST_LETTERS, MOST_WORDS, first_words
 from matchlight.inputs.text.vocabulary import Vocabulary
 from matchlight.pairs import Pairs

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.tokenising import first_words
 
 PAD, START, END, UNK, MASK = "<pad>", "<start>", "<end>", "<unk>", "<mask>"

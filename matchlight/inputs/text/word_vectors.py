@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.inputs.text.vocabulary import Vocabulary
 
 LONGEST = 1 << 20  # letters of a line: more is no text of word vectors

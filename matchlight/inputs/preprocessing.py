@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from PIL import Image
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 Size = tuple[int, int]  # height, width
 Resample = Literal["bilinear", "bicubic", "nearest", "lanczos", "box", "hamming"]
@@ -22,6 +22,7 @@ BY_NUMBER: dict[int, Resample] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: 
 Frame = Literal["whole", "stated"]  # all of a picture, squashed, or the part that the network's preprocessor shows it
 HALF = (0.5, 0.5, 0.5)
 USUAL = 224
+UNREADABLE = (BadInput, OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow and sources raise
 
 
 def as_size(size: int | tuple[int, int] | list[int]) -> Size:
