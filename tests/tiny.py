@@ -112,6 +112,20 @@ def tiny_joint_model() -> str:
     return f"hf:{os.environ[JOINT]}"
 
 
+def tiny_bert(folder: Path) -> str:
+    """A BERT of one narrow layer that knows the words of the tiny data, as `sentences=` names it."""
+    import torch
+    import transformers
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "and", "near", "again", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(pieces), **shape)).save_pretrained(folder)
+    return f"hf:{folder}"
+
+
 def pairs_for(name: str, **sizes: int) -> Pairs:
     """Tiny data as a method wants it: pictures where it is a joint model, else features."""
     return tiny_pictures(**sizes) if name == "dual" else tiny_pairs(**sizes)

@@ -155,6 +155,8 @@ def described(meta: Mapping[str, object]) -> str:
     count = shape[0] if isinstance(shape, list | tuple) else "?"
     if "captions" in meta:
         return f"vectors of {meta.get('backbone')} of {count} captions"
+    if "states_of" in meta:
+        return f"states of {meta.get('backbone')} of {count} word pieces"
     words = [meta.get("what", "?"), meta.get("backbone"), meta.get("kind"), f"{height}x{width}"]
     return " ".join(str(word) for word in words if word) + f" of {count} pictures"
 

@@ -12,6 +12,7 @@ In reading order:
     backbones/            picture networks: pixels -> a grid of vectors
     features/             what a backbone makes of every picture, computed once and stored
     caption_vectors.py    what a sentence encoder makes of every caption, likewise
+    caption_states.py     the same for every word piece, for training with a frozen encoder
     given_vectors.py      vectors of pictures and captions that somebody made already
     prepare.py            pairs -> features or pixels, a vocabulary, word ids and the sizes a recipe needs
     batches.py            rows of the table -> Batch

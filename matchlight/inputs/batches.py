@@ -13,6 +13,7 @@ from torch import Tensor
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Items
+from matchlight.inputs.caption_states import CaptionStates
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
 
@@ -37,10 +38,12 @@ class Table:
         device: torch.device | str = "cpu",
         broken: Sequence[int] = (),
         vocabulary: Vocabulary | None = None,
+        states: CaptionStates | None = None,
     ):
         self.pairs = pairs
         self.images = images
         self.captions = captions
+        self.states = states  # what a frozen encoder makes of the captions, where that was computed before
         self.vocabulary = vocabulary  # what the captions' word ids mean; None: pieces of another's, or no words
         self.device = torch.device(device)
         self.broken = np.asarray(sorted(broken), dtype=np.int64)
@@ -89,10 +92,11 @@ class Table:
         if self.captions is None:
             assert self.pairs.text_features is not None
             return Items(torch.from_numpy(self.pairs.text_features[index].astype(np.float32)), None, place, extra)
-        tokens, lengths = self.captions.batch(np.asarray(index))
-        extra["length"] = torch.from_numpy(np.asarray(lengths, dtype=np.int64))
-        mask = torch.arange(tokens.shape[1])[None] < extra["length"][:, None]
-        return Items(torch.from_numpy(np.asarray(tokens, dtype=np.int64)), mask, place, extra)
+        index = np.asarray(index)
+        extra["length"] = torch.from_numpy(self.captions.lengths[index].astype(np.int64))
+        x = self.captions.batch(index)[0] if self.states is None else self.states.batch(index)
+        mask = torch.arange(x.shape[1])[None] < extra["length"][:, None]
+        return Items(torch.from_numpy(x), mask, place, extra)
 
 
 def moved_to(device: torch.device, images: FeatureSource, *, room: int) -> Tensor | None:

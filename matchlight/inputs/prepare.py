@@ -16,6 +16,7 @@ from matchlight.data.formats import boxes
 from matchlight.inputs.backbones import Size, TokenChoice, as_size, backbone, backbone_class
 from matchlight.inputs.backbones.vision_transformer import EVERY_CELL, TokenBackbone, known_tokens
 from matchlight.inputs.batches import Table
+from matchlight.inputs.caption_states import CaptionStates, caption_states, fits_on_disk
 from matchlight.inputs.preprocessing import Frame, Preprocessing, known_resample
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
@@ -42,6 +43,7 @@ class View:
     settled: bool = False  # size, choice and preprocessing are those of a network that was looked at
     joint: str = ""  # the joint model that reads both sides, as it was asked for; none: each side is read by itself
     onnx: str = ""  # the file in the run's folder whose towers read both sides; none: the run's own networks
+    read_once: bool = False  # the sentence encoder is frozen: training stores what it reads; not kept in recipe.json
     home: Path | None = None  # a run's folder, which holds its own copy of that model's files; not kept in recipe.json
 
     def to_json(self) -> dict[str, Json]:
@@ -143,18 +145,20 @@ def view_of(arguments: Mapping[str, object], *, pooled: bool, pairs: Pairs) -> V
         return View("pixels", joint=str(joint))
     backbone, size = str(arguments.get("backbone", LITE)), _size(arguments.get("pixels"))
     sentences = str(arguments.get("sentences") or "")
+    once = bool(sentences) and arguments.get("sentences_rate") == 0 and not arguments.get("drop_words")
     cells = arguments.get("cells")
     choice = TokenChoice.written(known_tokens(arguments.get("tokens", "both")), str(cells) if cells else None)
     frame: Frame = "stated" if arguments.get("frame") == "stated" else "whole"
     if arguments.get("finetune"):
         if pairs.pictures is None:
             raise BadInput(f"{pairs.root}: finetune=true needs pictures, and this set has only features")
-        return View("pixels", backbone, size, sentences=sentences, choice=choice, frame=frame)
+        return View("pixels", backbone, size, sentences=sentences, choice=choice, frame=frame, read_once=once)
     if pairs.features is not None:
-        return View("given", sentences=sentences)
+        return View("given", sentences=sentences, read_once=once)
     things = bool(arguments.get("boxes")) and boxes.known(pairs)
     kind = "pooled" if pooled else "grid"
-    return View(kind, backbone, size, boxes=things, sentences=sentences, choice=choice, frame=frame)
+    view = View(kind, backbone, size, boxes=things, sentences=sentences, choice=choice, frame=frame)
+    return replace(view, read_once=once)
 
 
 def _size(value: object) -> int | Size | None:
@@ -203,6 +207,16 @@ def _pieces(pairs: Pairs, view: View) -> Captions:
     return Captions.from_tokens(model.pieces.token_ids(pairs.captions), size=model.shape.text.vocabulary)
 
 
+def _states(captions: Captions, view: View, device: torch.device) -> CaptionStates | None:
+    """What a frozen sentence encoder makes of the captions, stored on a CPU: a GPU reads them as fast as a disk."""
+    from matchlight.inputs.sentence_encoders import sentence_encoder
+
+    if not view.read_once or device.type != "cpu":
+        return None
+    encoder = sentence_encoder(view.sentences, frozen=True)
+    return caption_states(captions, encoder, name=view.sentences) if fits_on_disk(captions, encoder) else None
+
+
 def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
     """Kind, dimension and regions of what the picture encoder will get."""
     if view.kind == "pixels" and view.onnx:
@@ -239,7 +253,8 @@ def prepare(
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)
-    table = Table(pairs, images, captions, device=device, broken=broken, vocabulary=vocabulary)
+    states = _states(captions, view, device) if captions is not None else None
+    table = Table(pairs, images, captions, device=device, broken=broken, vocabulary=vocabulary, states=states)
     kind, dim, regions = _shape(images, view)
     sizes = Sizes(
         pairs=len(rows),

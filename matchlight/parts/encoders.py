@@ -164,7 +164,12 @@ class ReadPieces(nn.Module):
         self.special = tuple(ids[piece] for piece in ("[CLS]", "[SEP]") if piece in ids)
 
     def read(self, items: Items) -> Items:
-        """The captions as (N, L, reader's dim) states with a mask; in training some words are dropped before."""
+        """The captions as (N, L, reader's dim) states with a mask; in training some words are dropped before.
+
+        States that were read before, of an encoder that stays as it is, are taken as they come.
+        """
+        if items.x.is_floating_point():
+            return items
         if self.training and self.drop:
             items = drop_words(
                 items,

@@ -13,13 +13,13 @@ import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.data.noise import mismatch
 from matchlight.files import read_json
-from matchlight.inputs.prepare import View, prepare
+from matchlight.inputs.prepare import prepare, view_of
 from matchlight.methods.vse import VSEInfinity
 from matchlight.parts.canonical_correlation import fit_canonical_correlation
 from matchlight.parts.canonical_start import POWER, start_canonically
 from matchlight.scoring.encode import encode
 from matchlight.training.trainer import Trainer
-from tests.tiny import WORDS, tiny_pairs, tiny_pictures
+from tests.tiny import tiny_bert, tiny_pairs, tiny_pictures
 
 transformers = pytest.importorskip("transformers")
 CPU = torch.device("cpu")
@@ -28,22 +28,15 @@ SMALL = {"dim": 12, "hidden": 8, "batch": 16, "epochs": 2, "rate": 1e-3, "warm":
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A BERT of one narrow layer that knows the words of the tiny data."""
-    folder = tmp_path_factory.mktemp("bert")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "and", "near", "again", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    transformers.BertModel(transformers.BertConfig(vocab_size=len(pieces), **shape)).save_pretrained(folder)
-    return f"hf:{folder}"
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
 
 
 def started(bert: str, **settings: object) -> tuple[Trainer, VSEInfinity]:
     """A trainer before its first step."""
     pairs = tiny_pairs(60, held=10)
-    inputs = prepare(pairs, View("given", sentences=bert), device=CPU)
-    arguments = VSEInfinity(**{**SMALL, "sentences": bert, **settings})
+    asked = {**SMALL, "sentences": bert, **settings}
+    inputs = prepare(pairs, view_of(asked, pooled=False, pairs=pairs), device=CPU)
+    arguments = VSEInfinity(**asked)
     trainer = Trainer(Path("unused"), arguments.recipe(inputs.sizes), inputs)
     trainer.networks["A"].begin(trainer.table, trainer.rows, 0)
     return trainer, arguments
