@@ -18,6 +18,7 @@ The files, in reading order:
     query_encoder    words and pictures of a query as the model reads them
     sentence_module  the same as a SentenceTransformer
     candidate_vectors, distil   the vectors that propose candidates: the model's own, or learned from its scores
+    choosing         which of the two
     tuning           how many candidates are enough, measured
     engines/         FAISS, Milvus, and the interface of engines of other packages
     catalogue        names, captions, labels, splits, dates of the items

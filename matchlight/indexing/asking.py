@@ -139,7 +139,7 @@ def find(index: OpenIndex, asked: Asked, parts: list[Part], wanted: str, keep: n
     """The best items for a question, some more than were asked for where near-duplicates are to be folded."""
     searcher, sample = index.searcher, index.chances.sample[wanted]
     passed = keep if keep is None or wanted == IMAGE else keep[index.catalogue.picture]
-    total = len(searcher.sides[wanted].remaining()) if passed is None else int(passed.sum())
+    total = searcher.sides[wanted].count() if passed is None else int(passed.sum())
     depth = SearchDepth(asked.top, asked.candidates, asked.exact)
     asking = [(part.query, part.given) for part in parts if part.weight > 0]
     places = searcher.places_to_score(asking, wanted, depth, passed)

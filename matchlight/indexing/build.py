@@ -24,15 +24,16 @@ from matchlight.data.camera_notes import read_notes
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.devices import start_processes
 from matchlight.indexing import chances, distil, origins, picture_map, versions
-from matchlight.indexing.candidate_vectors import Plain, Proposer, all_rows
+from matchlight.indexing.candidate_vectors import Plain
 from matchlight.indexing.catalogue import Catalogue
+from matchlight.indexing.choosing import COARSE, Choice, forget_rows, pick_proposer
 from matchlight.indexing.engines import Place, engine_class
 from matchlight.indexing.index_json import EngineInfo, IndexInfo, Next
 from matchlight.indexing.query_encoder import QueryEncoder, usual_padding
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets
-from matchlight.indexing.tuning import Measured, Truth, measure, needed, true_best, unmeasured
+from matchlight.indexing.tuning import Measured, Truth, measure, true_best, unmeasured
 from matchlight.inputs.given_vectors import Given
 from matchlight.inputs.joint_models import OWN
 from matchlight.pairs import Pairs
@@ -44,10 +45,7 @@ from matchlight.training import checkpoints
 from matchlight.training.mining import digest
 
 SETS, MODEL, ITEMS, ENGINE, MAPS = "sets", "model", "items", "engine", "coarse.safetensors"
-SHARE = 0.05  # of the items may be candidates before vectors are distilled
-WORTH = 400  # items below which scoring everything is as quick as anything
 COMPARED, SAME = 5, 0.95  # captions that a model reads itself, and the cosine its vectors must have with those given
-COARSE = ("auto", "plain", "distilled")
 
 
 class Settings(TypedDict, total=False):
@@ -224,17 +222,17 @@ def complete(
     searcher = Searcher(run.matcher, Plain(run.matcher), sides, run.device)
     asking = [IMAGE, TEXT] if TEXT in sides else []  # pictures alone leave nothing to ask with
     truths = {truth.wanted: truth for truth in (true_best(searcher, given, seed=options.seed) for given in asking)}
-    rows = pick_proposer(searcher, truths, options)
+    how = Choice(options.coarse, options.target, options.seed, room=folder)
+    rows = pick_proposer(searcher, truths, how)
     if isinstance(searcher.proposer, distil.Distilled):
         searcher.proposer.save(folder / MAPS)
     engine, replaced = new_engine(options), _engine_of(root)
     make_engines(folder, root, engine, sides, rows)
     measured = {side: _measured(searcher, truths.get(side), side, options) for side in sides}
     if options.map:
-        means = rows[IMAGE].astype(np.float32).mean(1)
-        if len(means) >= picture_map.PLACED:
+        if len(rows[IMAGE]) >= picture_map.PLACED:
             say("placing pictures on the map, which takes some ten seconds")
-        files.write_array(folder / "map.npy", picture_map.points(means, seed=options.seed))
+        files.write_array(folder / "map.npy", picture_map.points(rows[IMAGE], seed=options.seed))
     likely = chances.measured_chances(searcher, catalogue, folder / MODEL, QueryEncoder(run, padding))
     likely.save(folder / chances.FILE, numbers)
     catalogue.save(folder / ITEMS)
@@ -244,6 +242,7 @@ def complete(
     }
     info["engine"], info["next"] = engine, after or info["next"]
     files.write_json(folder / "index.json", info)
+    forget_rows(rows)
     final = versions.finish(folder, root)
     for own in sides.values():
         if own.engine is not None:
@@ -296,50 +295,6 @@ def _report(measured: dict[str, Measured]) -> None:
         say(f"{one.candidates} of {one.items} pictures are scored for a question; recall needs captions")
         return
     say(f"{one.candidates} of {one.items} pictures are scored for a question: {one.recall:.1%} of the true best ten")
-
-
-def pick_proposer(searcher: Searcher, truths: dict[str, Truth], options: Options) -> dict[str, np.ndarray]:
-    """The model's own vectors where they propose well enough, else distilled ones where those do better."""
-    plain = searcher.proposer
-    assert isinstance(plain, Plain)
-    if not truths:
-        return _rows_of_pictures(searcher, plain)
-    known = all(plain.known(truth.queries.take(slice(0, 1)), truth.given) for truth in truths.values())
-    if not known and options.coarse == "plain":
-        raise BadInput("this model has no vectors that propose candidates; coarse=auto distils some")
-    own = _rows(searcher, plain) if known else None
-    cost = _cost(truths, plain, own, options.target) if own else {}
-    sizes = {side: len(searcher.sides[side].sets) for side in searcher.sides}
-    good = all(cost[side] <= max(SHARE * sizes[side] / 2, 10) for side in cost)
-    if own and (options.coarse == "plain" or (options.coarse == "auto" and (good or sizes[IMAGE] < WORTH))):
-        return own
-    unseen = {truth.given: truth.places for truth in truths.values()}
-    learned: Proposer = distil.distilled(searcher, seed=options.seed, unseen=unseen)
-    rows = _rows(searcher, learned)
-    learned_cost = _cost(truths, learned, rows, options.target)
-    if own and options.coarse == "auto" and sum(learned_cost.values()) >= sum(cost.values()):
-        return own
-    searcher.proposer = learned
-    return rows
-
-
-def _rows_of_pictures(searcher: Searcher, plain: Plain) -> dict[str, np.ndarray]:
-    """Pictures alone: the model's own vectors propose, since others are learned from captions."""
-    if not plain.known(searcher.sides[IMAGE].sets.take(np.arange(1)), IMAGE):
-        name = type(searcher.matcher.similarity).__name__
-        raise BadInput(
-            f"a model that compares by {name} has no vectors of its own to search with, and learns them from captions; "
-            "index pictures with captions, or take a model such as vse_infty or lantern"
-        )
-    return _rows(searcher, plain)
-
-
-def _rows(searcher: Searcher, proposer: Proposer) -> dict[str, np.ndarray]:
-    return {side: all_rows(proposer, own.sets, side, searcher.device) for side, own in searcher.sides.items()}
-
-
-def _cost(truths: dict[str, Truth], proposer: Proposer, rows: dict[str, np.ndarray], target: float) -> dict[str, int]:
-    return {side: needed(truth, proposer, rows[side], target) for side, truth in truths.items()}
 
 
 def new_engine(options: Options) -> EngineInfo:

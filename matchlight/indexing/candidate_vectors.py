@@ -7,6 +7,8 @@ gives several, each member has dimensions of its own, so that its rows only ever
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -14,10 +16,12 @@ import torch
 from torch import Tensor
 
 from matchlight.core import Embeddings, Matcher
+from matchlight.data.formats.safety import load_npy
 from matchlight.indexing.stored_sets import Sets
 from matchlight.scoring.all_pairs import coarse_parts
 
 BLOCK = 2048  # items read at once
+IN_MEMORY = 1 << 28  # bytes of rows that are not written to the disk while an index is built
 MERGES = ("mean", "max")
 
 
@@ -64,15 +68,23 @@ def apart(parts: list[Tensor]) -> Tensor:
 
 
 @torch.inference_mode()
-def all_rows(proposer: Proposer, sets: Sets, side: str, device: torch.device) -> np.ndarray:
-    """(N, k, d) half precision: what proposes, of every item."""
-    out = None
-    for span, embedding in sets.blocks(BLOCK):
-        rows = proposer.rows(embedding.to(device), side).half().numpy()
-        out = np.empty((len(sets), *rows.shape[1:]), dtype=np.float16) if out is None else out
-        out[span] = rows
-    assert out is not None
-    return out
+def all_rows(
+    proposer: Proposer, sets: Sets, side: str, device: torch.device, *, room: Path | None = None
+) -> np.ndarray:
+    """(N, k, d) half precision: what proposes, of every item; where that is much, mapped from a file in `room`."""
+    shape = (len(sets), *proposer.rows(sets.take(np.arange(1)).to(device), side).shape[1:])
+    blocks = ((span, proposer.rows(part.to(device), side).half().numpy()) for span, part in sets.blocks(BLOCK))
+    if room is None or 2 * np.prod(shape, dtype=np.int64) <= IN_MEMORY:
+        out = np.empty(shape, dtype=np.float16)
+        for span, rows in blocks:
+            out[span] = rows
+        return out
+    path = room / f"rows-{side}-{proposer.name}.npy"
+    with path.open("wb") as file:  # not through a map, which a full disk would end the process with
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": shape})
+        for _, rows in blocks:
+            rows.tofile(file)
+    return load_npy(path)
 
 
 def merged(best: np.ndarray, merge: str) -> np.ndarray:
@@ -80,12 +92,10 @@ def merged(best: np.ndarray, merge: str) -> np.ndarray:
     return np.asarray(best.mean(0) if merge == "mean" else best.max(0))
 
 
-def proposal_scores(queries: Tensor, rows: np.ndarray, merge: str) -> np.ndarray:
-    """(Q, N) what queries (Q, q, d) would propose if all of `rows` (N, k, d) were looked at."""
-    out = np.empty((len(queries), len(rows)), dtype=np.float32)
+def proposal_scores(queries: Tensor, rows: np.ndarray, merge: str) -> Iterator[tuple[int, np.ndarray]]:
+    """(Q, n) what queries (Q, q, d) propose if all of `rows` (N, k, d) are looked at: n of them at a time, from where."""
     flat = queries.flatten(0, 1)
     for start in range(0, len(rows), 4 * BLOCK):
-        part = torch.from_numpy(rows[start : start + 4 * BLOCK]).float()
+        part = torch.from_numpy(np.array(rows[start : start + 4 * BLOCK])).float()
         best = (flat @ part.flatten(0, 1).T).view(*queries.shape[:2], *part.shape[:2]).amax(3)
-        out[:, start : start + len(part)] = merged(best.transpose(0, 1).numpy(), merge)
-    return out
+        yield start, merged(best.transpose(0, 1).numpy(), merge)

@@ -13,13 +13,14 @@ FEWEST = 5
 
 
 def points(rows: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """(N, d) vectors -> (N, 2) float32 within [-1, 1]."""
+    """(N, k, d) k vectors an item, or (N, d) -> (N, 2) float32 within [-1, 1]."""
     if len(rows) < FEWEST:
         return _few(len(rows))
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(len(rows), min(PLACED, len(rows)), replace=False))
-    placed = _placed(_unit(rows[some]), seed)
-    out = beside(rows, rows[some], placed, seed=seed)
+    known = _mean(rows[some])
+    placed = _placed(_unit(known), seed)
+    out = beside(rows, known, placed, seed=seed)
     out[some] = placed
     return out
 
@@ -41,18 +42,24 @@ def _placed(rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 def beside(rows: np.ndarray, known: np.ndarray, places: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """(N, 2): each where its nearest of `known` (M, d) stand at `places` (M, 2), the nearer the closer."""
+    """(N, 2): each of `rows`, (N, d) or (N, k, d), where its nearest of `known` (M, d) stand at `places` (M, 2), the nearer the closer."""
     out = np.empty((len(rows), 2), dtype=np.float32)
     wanted, near = _unit(known), min(NEAR, len(known))
     jitter = np.random.default_rng(seed).normal(0, 0.004, (len(rows), 2))
     for start in range(0, len(rows), 4096):
         part = slice(start, start + 4096)
-        seen = _unit(rows[part]) @ wanted.T
+        seen = _unit(_mean(rows[part])) @ wanted.T
         best = np.argpartition(-seen, near - 1, axis=1)[:, :near]
         weight = np.exp(20 * (np.take_along_axis(seen, best, 1) - seen.max(1, keepdims=True)))
         weight /= weight.sum(1, keepdims=True)
         out[part] = (weight[..., None] * places[best]).sum(1) + jitter[part]
     return out.clip(-1, 1)
+
+
+def _mean(rows: np.ndarray) -> np.ndarray:
+    """(n, d) one vector an item."""
+    rows = rows.astype(np.float32)
+    return rows if rows.ndim == 2 else np.asarray(rows.mean(1))
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -38,6 +38,10 @@ class Side:
     merge: str = "mean"
     alive: np.ndarray | None = None  # (N,) False: removed, which the engine knows too; None: all are there
 
+    def count(self) -> int:
+        """How many items were not removed."""
+        return len(self.numbers) if self.alive is None else int(np.count_nonzero(self.alive))
+
     def remaining(self) -> np.ndarray:
         """Places of all items that were not removed."""
         return np.arange(len(self.numbers)) if self.alive is None else np.flatnonzero(self.alive)
@@ -93,10 +97,10 @@ class Searcher:
         side = self.sides[wanted]
         count = max(depth.top, depth.candidates or side.candidates + MORE * max(0, depth.top - TOP))
         keep = _both(passing, side.alive)
-        places = np.arange(len(side.numbers)) if keep is None else np.flatnonzero(keep)
-        if depth.exact or side.engine is None or len(places) <= count:
-            return places
-        among = None if passing is None else places
+        there = len(side.numbers) if keep is None else int(np.count_nonzero(keep))
+        if depth.exact or side.engine is None or there <= count:
+            return np.arange(there) if keep is None else np.flatnonzero(keep)
+        among = None if passing is None or keep is None else np.flatnonzero(keep)
         named = [self.propose(self.proposer.rows(query, given), wanted, count, among) for query, given in queries]
         places = named[0] if len(named) == 1 else np.unique(np.concatenate(named))
         return places if keep is None else places[keep[places]]

@@ -9,6 +9,7 @@ the recall that is reported is that of questions which had no part in the choice
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,21 +75,26 @@ def questions_for(items: int, available: int) -> int:
     return min(available, MOST, max(FEWEST, min(PAIRS // items, round(SHARE * available))))
 
 
-@torch.inference_mode()
 def score_all_for(
     searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
 ) -> np.ndarray:
     """(Q, n) true scores of questions of the side `given` with items of the other side."""
+    return np.concatenate(list(_score_blocks(searcher, given, queries, there, quiet=quiet)), 1)
+
+
+@torch.inference_mode()
+def _score_blocks(
+    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool
+) -> Iterator[np.ndarray]:
+    """The same for some of the items at a time, in their order."""
     sets, queries = searcher.sides[other(given)].sets, queries.to(searcher.device)
-    scores = np.empty((len(queries), len(there)), dtype=np.float32)
     starts = range(0, len(there), BLOCK)
     with products_in("fp32", searcher.device):
         for start in starts if quiet else track(starts, "measuring"):
             part = sets.take(there[start : start + BLOCK]).to(searcher.device)
             sides = (queries, part) if given == "image" else (part, queries)
             block = score_all(searcher.matcher, *sides, device=searcher.device)
-            scores[:, start : start + BLOCK] = block if given == "image" else block.T
-    return scores
+            yield block if given == "image" else block.T
 
 
 def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
@@ -97,9 +103,15 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
     count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
     some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
     queries = searcher.sides[given].sets.take(some)
-    scores = score_all_for(searcher, given, queries, there, quiet=quiet)
-    top = min(TOP, len(there))
-    return Truth(given, some, queries, there[np.argpartition(-scores, top - 1, axis=1)[:, :top]])
+    top, start = min(TOP, len(there)), 0
+    scores, best = np.zeros((count, 0), np.float32), np.zeros((count, 0), np.int64)
+    for block in _score_blocks(searcher, given, queries, there, quiet=quiet):  # the best so far
+        scores = np.concatenate([scores, block], 1)
+        best = np.concatenate([best, np.broadcast_to(there[start : start + block.shape[1]], block.shape)], 1)
+        kept = np.argpartition(-scores, min(top, scores.shape[1]) - 1, axis=1)[:, :top]
+        scores, best = np.take_along_axis(scores, kept, 1), np.take_along_axis(best, kept, 1)
+        start += block.shape[1]
+    return Truth(given, some, queries, best)
 
 
 def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) -> int:
@@ -107,9 +119,13 @@ def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) ->
     queries = proposer.rows(truth.queries, truth.given)
     counts = []
     for merge in MERGES if queries.shape[1] > 1 else MERGES[:1]:
-        scores = proposal_scores(queries, rows, merge)
-        own = np.take_along_axis(scores, truth.best, 1)
-        ranks = np.sort(np.concatenate([(scores >= own[:, k, None]).sum(1) for k in range(own.shape[1])]))
+        own, above = np.zeros(truth.best.shape, np.float32), np.zeros(truth.best.shape, np.int64)
+        for start, scores in proposal_scores(queries, rows, merge):
+            question, place = np.nonzero((truth.best >= start) & (truth.best < start + scores.shape[1]))
+            own[question, place] = scores[question, truth.best[question, place] - start]
+        for _, scores in proposal_scores(queries, rows, merge):
+            above += np.stack([(scores >= own[:, k, None]).sum(1) for k in range(own.shape[1])], 1)
+        ranks = np.sort(above, axis=None)
         counts.append(int(ranks[min(len(ranks) - 1, int(np.ceil(target * len(ranks))) - 1)]))
     return min(counts)
 

@@ -17,6 +17,7 @@ from matchlight.indexing import chances, origins, picture_map, versions
 from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
+from matchlight.indexing.choosing import forget_rows
 from matchlight.indexing.engines import Engine, engine_class
 from matchlight.indexing.index_json import IndexInfo, Next
 from matchlight.indexing.opening import OpenIndex
@@ -27,6 +28,7 @@ from matchlight.pairs import Pairs
 
 SPARSE = 0.25  # share of removed pictures from which on the index is packed anew
 GROWN = 1.5  # times as many pictures as were measured, from which on all is measured anew
+AT_ONCE = 65_536  # items given to an engine together
 KNOWN = 4096  # pictures on the map that new ones are put beside
 
 
@@ -83,12 +85,15 @@ def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], mor
             _carry_engine(index, folder, side)
             continue
         sets = Sets([folder / SETS / name for name in new[side]])
-        rows = all_rows(index.searcher.proposer, sets, side, index.run.device)
+        rows = all_rows(index.searcher.proposer, sets, side, index.run.device, room=folder)
         engine = _own_engine(index, side)
-        engine.add(numbers, rows.astype(np.float32))
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            engine.add(numbers[part], rows[part].astype(np.float32))
         engine.save(folder / ENGINE / side)
         if side == IMAGE and index.info["map"]:
-            files.write_array(folder / "map.npy", _longer_map(index, rows.astype(np.float32).mean(1)))
+            files.write_array(folder / "map.npy", _longer_map(index, rows))
+        forget_rows({side: rows})
 
 
 def _carry_engine(index: OpenIndex, folder: Path, side: str) -> None:

@@ -19,8 +19,10 @@ from matchlight.core import BadInput
 from matchlight.indexing import Index
 from matchlight.indexing.engines import NONE, Engine, Place, engine_class
 from matchlight.indexing.engines import faiss as faiss_engine
+from matchlight.indexing.engines import segments
 from matchlight.indexing.engines.faiss import Faiss, kind_for
 from matchlight.indexing.engines.milvus import Milvus, _moved_up, connect
+from matchlight.indexing.engines.segments import Segments
 from matchlight.indexing.searcher import chosen
 from tests.indexed import PICTURES, clustered, milvus_server, needs_milvus, pairs, trained
 from tests.tiny import tiny_pairs
@@ -30,6 +32,7 @@ KINDS = [
     "flat",
     "graph",
     "cells",
+    "disk",
     pytest.param("folder", marks=needs_milvus),
     pytest.param("server", marks=needs_milvus),
 ]
@@ -43,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """How to make an engine of one kind."""
-    if request.param in ("flat", "graph", "cells"):
+    if request.param in faiss_engine.KINDS:
         yield lambda ids, vectors: Faiss.of(ids, vectors, kind=request.param)
         return
     address = request.getfixturevalue("address") if request.param == "server" else None
@@ -114,7 +117,52 @@ def test_a_faiss_engine_is_the_same_after_a_save(tmp_path: Path) -> None:
 
 
 def test_the_kind_of_faiss_index_follows_from_the_number_of_rows() -> None:
-    assert [kind_for(n) for n in (1, 20_000, 20_001, 50_000, 50_001)] == ["flat", "flat", "graph", "graph", "cells"]
+    edges = (1, 20_000, 20_001, 50_000, 50_001, 500_000, 500_001, 10**9)
+    kinds = ["flat", "flat", "graph", "graph", "cells", "cells", "disk", "disk"]
+    assert [kind_for(n) for n in edges] == kinds
+
+
+def opened_on_disk(folder: Path) -> Faiss:
+    """An engine on the disk, opened once more."""
+    return Faiss.open(Place(folder, folder, "t"), each=2, dim=16)
+
+
+def test_an_engine_on_the_disk_is_written_in_segments_and_searched_as_one(tmp_path: Path) -> None:
+    made = Faiss.of(IDS, ROWS, kind="disk", room=tmp_path)
+    whole = [array.tolist() for array in made.search(ROWS[7], 12)]
+    assert isinstance(made.index, Segments)
+    parts = Segments(made.index.cells, room=tmp_path / "parts", size=100)
+    for start in range(0, 240, 50):
+        parts.add(ROWS.reshape(-1, 16)[start : start + 50])
+    engine = Faiss(parts, IDS, 2, kind="disk", effort=made.effort)
+    engine.save(tmp_path / "parts")
+    assert [part.ntotal for _, part in parts.stored] == [100, 100, 40]
+    again = opened_on_disk(tmp_path / "parts")
+    assert [array.tolist() for array in again.search(ROWS[7], 12)] == whole
+
+
+def test_rows_added_on_the_disk_are_a_segment_and_small_ones_are_merged(tmp_path: Path) -> None:
+    Faiss.of(IDS[:100], ROWS[:100], kind="disk").save(tmp_path / "0")
+    for version, start in enumerate(range(100, 120, 4)):
+        engine = opened_on_disk(tmp_path / str(version))
+        engine.add(IDS[start : start + 4], ROWS[start : start + 4])
+        engine.save(tmp_path / str(version + 1))
+    names = {one: sorted(path.name for path in (tmp_path / one).glob("segment-*")) for one in "012345"}
+    assert [len(names[one]) for one in "012345"] == [1, 2, 2, 2, 3, 2]  # rows added: 8; 16; 24; 24 and 8; 40
+    first = [(tmp_path / one / "segment-00000.faiss").stat().st_ino for one in "012345"]
+    assert len(set(first)) == 1  # linked, never written again
+    last = opened_on_disk(tmp_path / "5")
+    assert last.count() == 240
+    for item in (3, 99, 100, 107, 119):
+        assert last.search(ROWS[item, :1], 1)[1][0, 0] == IDS[item]
+
+
+def test_a_segment_of_other_cells_is_refused(tmp_path: Path) -> None:
+    Faiss.of(IDS, ROWS, kind="disk").save(tmp_path)
+    Faiss.of(IDS[:20], ROWS[:20], kind="disk").save(tmp_path / "other")
+    (tmp_path / "other" / "segment-00000.faiss").replace(tmp_path / "segment-00001.faiss")
+    with pytest.raises(ValueError, match="segment-00001.faiss has .* cells"):
+        opened_on_disk(tmp_path)
 
 
 def test_the_effort_grows_until_nearly_all_true_neighbours_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +323,7 @@ def test_a_disk_that_is_full_when_the_rows_are_written_is_told_and_leaves_no_hal
         def write(self, *_: object) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(faiss_engine, "open", lambda *_: Full(), raising=False)
+    monkeypatch.setattr(segments, "open", lambda *_: Full(), raising=False)
     with pytest.raises(OSError, match="the disk is full"):  # FAISS's own writer said so on stderr, and went on
         engine.save(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -2,27 +2,29 @@
 
     rows up to 20,000     flat: every row is compared
     rows up to 50,000     HNSW: a graph of near neighbours, 32 links a row
-    more                  IVF: rows in 2 sqrt(rows) cells, the nearest few of which are searched
+    rows up to 500,000    IVF: rows in 2 sqrt(rows) cells, the nearest few of which are searched
+    more                  the same on the disk (`segments.py`): memory holds the centres of the cells, and no rows
 
-Rows are held in half precision: they only propose, the true similarity decides. Nothing is taken out of a FAISS file:
-items that were removed are barred from every search, like those that a filter bars, until the index is packed anew.
-A file is only opened after its checksum was found to hold, since FAISS trusts what it reads.
+Rows are held in half precision, on the disk in 8 bits a number: they only propose, the true similarity decides. Nothing
+is taken out of a FAISS file: items that were removed are barred from every search, like those that a filter bars, until
+the index is packed anew. A file is only opened after its checksum was found to hold, since FAISS trusts what it reads.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput, Json
+from matchlight.core import Json
 from matchlight.indexing.engines import NONE, Engine, Place
+from matchlight.indexing.engines.segments import MOST, SEGMENT, Segments, load_faiss, read_index, write_index
 
-KINDS = ("flat", "graph", "cells")
-FLAT, GRAPH = 20_000, 50_000  # rows up to which the kinds are used
+KINDS = ("flat", "graph", "cells", "disk")
+FLAT, GRAPH, MEMORY = 20_000, 50_000, 500_000  # rows up to which the kinds but the last are used
 LINKS, CARE = 32, 80  # of the graph: links a row, and how many rows are looked at to find them
 POINTS, ROUNDS = 48, 8  # of the cells: rows a cell to learn from, rounds of k-means
 EFFORTS = (32, 64, 128, 256, 512, 1024, 2048)  # rows looked at (graph) or cells (divided by 8)
@@ -49,47 +51,57 @@ class Rows(Protocol):
         """Free the rows."""
 
 
-def load_faiss() -> ModuleType:
-    """The faiss package; one clear line where it is not installed."""
-    try:
-        import faiss
-    except ImportError:
-        raise BadInput("the engine faiss is not installed: pip install 'matchlight[search]'") from None
-    module: ModuleType = faiss
-    return module
-
-
 def kind_for(rows: int) -> str:
     """Which kind of index is quick for so many rows."""
-    return "flat" if rows <= FLAT else "graph" if rows <= GRAPH else "cells"
+    return next((kind for kind, most in zip(KINDS, (FLAT, GRAPH, MEMORY), strict=False) if rows <= most), KINDS[-1])
 
 
-def _empty(kind: str, flat: np.ndarray) -> Rows:
-    """An index without rows, taught what these rows are like."""
+def _empty(kind: str, flat: np.ndarray, room: Path | None) -> Rows | Segments:
+    """An index without rows, taught what these rows are like; one on the disk is written to `room` as it grows."""
     faiss, dim = load_faiss(), flat.shape[1]
     cells = max(1, min(int(2 * len(flat) ** 0.5), len(flat) // 4))
     sample = flat[:: max(1, len(flat) // (POINTS * cells))].astype(np.float32)
     half, inner = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    byte = faiss.ScalarQuantizer.QT_8bit
     if kind == "flat":
         index = faiss.IndexScalarQuantizer(dim, half, inner)
     elif kind == "graph":
         index = faiss.IndexHNSWSQ(dim, half, LINKS, inner)
         index.hnsw.efConstruction = CARE
     else:
-        index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(dim), dim, cells, half, inner)
+        width = byte if kind == "disk" else half
+        index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(dim), dim, cells, width, inner)
         index.cp.niter, index.cp.max_points_per_centroid = ROUNDS, POINTS
         index.cp.min_points_per_centroid = 1  # else FAISS complains on stderr
     index.train(sample)
+    if kind == "disk":
+        return Segments(index, room=room, size=max(SEGMENT, len(flat) // MOST))
     made: Rows = index
     return made
+
+
+@dataclass(frozen=True)
+class Left:
+    """The rows that a search may find."""
+
+    share: float
+    bits: np.ndarray | None  # a bit a row; None: all
+
+    @staticmethod
+    def of(items: np.ndarray, each: int) -> Left:
+        """The rows of these items (N,)."""
+        if items.all():
+            return Left(1.0, None)
+        return Left(float(items.mean()), np.packbits(np.repeat(items, each), bitorder="little"))
 
 
 class Faiss(Engine):
     """Rows in the order of their items; row r belongs to item `ids[r // each]`."""
 
-    def __init__(self, index: Rows, ids: np.ndarray, each: int, *, kind: str, effort: int = 0):
+    def __init__(self, index: Rows | Segments, ids: np.ndarray, each: int, *, kind: str, effort: int = 0):
         self.index, self.ids, self.each, self.kind, self.effort = index, ids, each, kind, effort
         self.dead = np.zeros(len(ids), dtype=bool)
+        self._left: Left | None = None  # what is not dead, until that changes
 
     @classmethod
     def check(cls) -> None:
@@ -98,15 +110,15 @@ class Faiss(Engine):
 
     @classmethod
     def build(cls, place: Place, ids: np.ndarray, vectors: np.ndarray) -> Faiss:
-        """An engine of these items, in memory until it is saved."""
-        return cls.of(ids, vectors)
+        """An engine of these items; but for cells on the disk, in memory until it is saved."""
+        return cls.of(ids, vectors, room=place.folder)
 
     @staticmethod
-    def of(ids: np.ndarray, vectors: np.ndarray, *, kind: str | None = None) -> Faiss:
+    def of(ids: np.ndarray, vectors: np.ndarray, *, kind: str | None = None, room: Path | None = None) -> Faiss:
         """An engine of these items, vectors (n, each, d); the kind follows from the number of rows."""
         flat = vectors.reshape(-1, vectors.shape[-1])
         kind = kind or kind_for(len(flat))
-        made = Faiss(_empty(kind, flat), np.asarray(ids, dtype=np.int64), vectors.shape[1], kind=kind)
+        made = Faiss(_empty(kind, flat, room), np.asarray(ids, dtype=np.int64), vectors.shape[1], kind=kind)
         made._append(flat)
         made.effort = made._effort_for(flat)
         return made
@@ -119,14 +131,17 @@ class Faiss(Engine):
         """The least effort that finds nearly all of the true nearest rows of a few of its own rows."""
         if self.kind == "flat":
             return 0
-        some = np.random.default_rng(0).choice(len(flat), min(queries, len(flat)), replace=False)
+        some = np.sort(np.random.default_rng(0).choice(len(flat), min(queries, len(flat)), replace=False))
         sample, near = flat[some].astype(np.float32), min(near, len(flat))
-        blocks = range(0, len(flat), AT_ONCE)
-        exact = np.concatenate([sample @ flat[start : start + AT_ONCE].astype(np.float32).T for start in blocks], 1)
-        edge = np.partition(exact, -near, axis=1)[:, -near][:, None] - 1e-3  # half precision moves close rivals
+        exact = np.full((len(some), near), -np.inf, dtype=np.float32)
+        for start in range(0, len(flat), AT_ONCE):  # the highest so far
+            seen = np.concatenate([exact, sample @ flat[start : start + AT_ONCE].astype(np.float32).T], 1)
+            exact = np.partition(seen, -near, axis=1)[:, -near:]
+        edge = exact.min(1, keepdims=True) - 1e-3  # half precision moves close rivals
         for effort in EFFORTS:
             places = self._nearest(sample, near, None, effort)[1]
-            hit = np.take_along_axis(exact, np.maximum(places, 0), 1) >= edge
+            found = flat[np.maximum(places, 0).ravel()].astype(np.float32).reshape(*places.shape, -1)
+            hit = np.einsum("qd,qnd->qn", sample, found) >= edge
             if (hit & (places >= 0)).mean() >= ENOUGH:
                 break
         return effort
@@ -138,21 +153,22 @@ class Faiss(Engine):
         self._append(vectors.reshape(-1, vectors.shape[-1]))
         self.ids = np.concatenate([self.ids, np.asarray(ids, dtype=np.int64)])
         self.dead = np.concatenate([self.dead, np.zeros(len(ids), dtype=bool)])
+        self._left = None
 
     def remove(self, ids: np.ndarray) -> None:
         """Bar these items from every search."""
         self.dead |= np.isin(self.ids, ids)
+        self._left = None
 
     def search(
         self, queries: np.ndarray, rows: int, allowed: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Inner products and ids of the nearest rows."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        barred = None
-        if allowed is not None or self.dead.any():
-            barred = self.dead if allowed is None else self.dead | ~self._known(allowed)
+        self._left = self._left or Left.of(~self.dead, self.each)
+        left = self._left if allowed is None else Left.of(self._known(allowed) & ~self.dead, self.each)
         rows = min(rows, self.index.ntotal)
-        scores, places = self._nearest(queries, rows, barred, self.effort)
+        scores, places = self._nearest(queries, rows, left, self.effort)
         return scores, np.where(places < 0, NONE, self.ids[np.maximum(places, 0) // self.each])
 
     def _known(self, allowed: np.ndarray) -> np.ndarray:
@@ -163,16 +179,16 @@ class Faiss(Engine):
         return keep
 
     def _nearest(
-        self, queries: np.ndarray, rows: int, barred: np.ndarray | None, effort: int
+        self, queries: np.ndarray, rows: int, left: Left | None, effort: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        share = 1.0 if barred is None else 1 - float(barred.mean())
+        share = 1.0 if left is None else left.share
         faiss = load_faiss()
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1 if len(queries) <= FEW else threads)
         try:
-            bits = None if barred is None else np.packbits(np.repeat(~barred, self.each), bitorder="little")
-            chosen = None if bits is None else faiss.IDSelectorBitmap(bits)
-            if self.kind == "graph" and share < NARROW:  # a graph with most of it barred misses some: compare them all
+            chosen = None if left is None or left.bits is None else faiss.IDSelectorBitmap(left.bits)
+            # a graph with most of it barred misses some: compare them all
+            if self.kind == "graph" and share < NARROW and not isinstance(self.index, Segments):
                 return self.index.storage.search(queries, rows, params=faiss.SearchParameters(sel=chosen))
             how = self._parameters(rows, chosen, int(effort / max(share, 1e-6)))
             return self.index.search(queries, rows, params=how)
@@ -183,17 +199,17 @@ class Faiss(Engine):
         faiss = load_faiss()
         if self.kind == "graph":
             return faiss.SearchParametersHNSW(sel=chosen, efSearch=max(effort, rows))
-        if self.kind == "cells":
+        if self.kind in ("cells", "disk"):
             return faiss.SearchParametersIVF(sel=chosen, nprobe=min(self.index.nlist, max(1, effort // 8)))
         return faiss.SearchParameters(sel=chosen)
 
     def save(self, folder: Path) -> None:
         """The FAISS file, the ids beside it, and what else is needed to search."""
         folder.mkdir(parents=True, exist_ok=True)
-        faiss = load_faiss()
-        with files.replaced(folder / "rows.faiss") as draft, open(draft, "wb") as file:
-            # FAISS's own writer tells stderr alone that the disk was full when it closed the file
-            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
+        if isinstance(self.index, Segments):
+            self.index.save(folder)
+        else:
+            write_index(self.index, folder / "rows.faiss")
         files.write_array(folder / "ids.npy", np.stack([self.ids, self.dead.astype(np.int64)]))
         files.write_json(folder / "engine.json", {"each": self.each, "kind": self.kind, "effort": self.effort})
 
@@ -205,15 +221,12 @@ class Faiss(Engine):
         ids, dead = np.load(folder / "ids.npy", allow_pickle=False)
         if ids.dtype != np.int64 or ids.ndim != 1:
             raise ValueError(f"ids.npy holds {ids.dtype}, {ids.ndim + 1} axes")
-        try:
-            index = load_faiss().read_index(str(folder / "rows.faiss"))
-        except RuntimeError:
-            raise BadInput(f"{folder / 'rows.faiss'}: FAISS cannot read it; build the index again") from None
-        if index.ntotal != each * len(ids):
-            raise ValueError(f"{index.ntotal} rows for {len(ids)} items of {each}")
         kind, effort = about["kind"], about["effort"]
         if type(effort) is not int or effort < 0 or kind not in KINDS:
             raise ValueError(f"engine.json says kind {str(kind)[:20]!r}, effort {str(effort)[:20]}")
+        index = Segments.open(folder) if kind == "disk" else read_index(folder / "rows.faiss")
+        if index.ntotal != each * len(ids):
+            raise ValueError(f"{index.ntotal} rows for {len(ids)} items of {each}")
         engine = Faiss(index, ids, each, kind=kind, effort=effort)
         engine.dead = dead.astype(bool)
         return engine

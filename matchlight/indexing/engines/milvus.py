@@ -125,10 +125,10 @@ class Milvus(Engine):
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
         """Rows of new items."""
         rows = (np.asarray(ids, dtype=np.int64)[:, None] * self.each + np.arange(self.each)).ravel()
-        flat = np.ascontiguousarray(vectors.reshape(-1, self.dim), dtype=np.float32)
+        flat = vectors.reshape(-1, self.dim)
         for start in range(0, len(rows), AT_ONCE):
-            part = range(start, min(start + AT_ONCE, len(rows)))
-            data = [{"row": int(rows[k]), "item": int(rows[k]) // self.each, "vector": flat[k]} for k in part]
+            part = zip(rows[start : start + AT_ONCE].tolist(), flat[start : start + AT_ONCE], strict=True)
+            data = [{"row": row, "item": row // self.each, "vector": one.astype(np.float32)} for row, one in part]
             with self._named("upsert"):
                 self.client.upsert(self.collection, data)
         with self._named("flush"):
