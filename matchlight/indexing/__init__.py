@@ -24,8 +24,8 @@ The files, in reading order:
     catalogue        names, captions, labels, splits, dates of the items
     explain, picture_map   which region answers which word;  the collection as points on a map
     versions, verified     versions side by side, switched in one step; checksums, computed again only after a change
-    stored_sets, records, thumbnails   files of vectors, of small records, of small pictures
-    search_speed     how much faster than scoring everything
+    stored_sets, records, thumbnails   files of vectors, of small records, of small pictures;  mapped: how they are read
+    search_speed     how much faster than scoring everything;  index_speed: a large index from end to end
 """
 
 from matchlight.indexing.index import Index

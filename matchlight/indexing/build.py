@@ -222,6 +222,8 @@ def complete(
     searcher = Searcher(run.matcher, Plain(run.matcher), sides, run.device)
     asking = [IMAGE, TEXT] if TEXT in sides else []  # pictures alone leave nothing to ask with
     truths = {truth.wanted: truth for truth in (true_best(searcher, given, seed=options.seed) for given in asking)}
+    for left in folder.glob("rows-*.npy"):  # by a build that was killed
+        left.unlink()
     how = Choice(options.coarse, options.target, options.seed, room=folder)
     rows = pick_proposer(searcher, truths, how)
     if isinstance(searcher.proposer, distil.Distilled):

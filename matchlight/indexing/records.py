@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from matchlight import files
 from matchlight.core import BadInput
+from matchlight.indexing.mapped import mapped_bytes
 
 
 def write_records(path: Path, records: Iterable[bytes]) -> None:
@@ -35,8 +35,7 @@ class Records(Sequence[bytes]):
         self.ends = np.load(path.with_name(f"{path.name}.npy"), allow_pickle=False)
         if self.ends.ndim != 1 or not len(self.ends) or self.ends[-1] != self.path.stat().st_size:
             raise BadInput(f"{self.path}: does not agree with the places beside it; build the index again")
-        with self.path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.ends[-1] else b""
+        self._map = mapped_bytes(self.path) if self.ends[-1] else np.zeros(0, dtype=np.uint8)
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -44,7 +43,7 @@ class Records(Sequence[bytes]):
     def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
         if not 0 <= place < len(self):
             raise IndexError(f"records are numbered 0 to {len(self) - 1}, not {place}")
-        return bytes(self._map[int(self.ends[place]) : int(self.ends[place + 1])])
+        return self._map[int(self.ends[place]) : int(self.ends[place + 1])].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[place] for place in range(len(self)))

@@ -131,9 +131,10 @@ class Clock:
         self.wall, self.cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
 
 
-def timed(work: Callable[[int], object], count: int) -> Milliseconds:
-    """Median and 95th percentile of milliseconds, by the wall and of the processor."""
-    work(0)
+def timed(work: Callable[[int], object], count: int, *, warm: bool = True) -> Milliseconds:
+    """Median and 95th percentile of milliseconds, by the wall and of the processor; `warm` does it once before."""
+    if warm:
+        work(0)
     wall, cpu = [], []
     for number in track(range(count), "asking"):
         with Clock() as clock:

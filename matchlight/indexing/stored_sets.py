@@ -17,7 +17,7 @@ from torch import Tensor
 
 from matchlight import files
 from matchlight.core import BadInput, Embedding, Embeddings, Parts
-from matchlight.data.formats.safety import load_npy
+from matchlight.indexing.mapped import mapped_array
 from matchlight.scoring.all_pairs import used
 
 LARGEST = 65504.0  # the largest number of half precision
@@ -82,7 +82,7 @@ class _Part:
 
     def __init__(self, folder: Path, number: int, about: PartInfo, items: int):
         def array(name: str) -> np.ndarray:
-            return load_npy(folder / f"{number}.{name}.npy", kinds="fiub")
+            return mapped_array(folder / f"{number}.{name}.npy")
 
         self.arrays = {name: array(name) for name in about["arrays"]}
         self.follows = set(about["follows"])

@@ -103,7 +103,14 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
     count = questions_for(len(there), len(among)) if questions is None else min(questions, len(among))
     some = np.sort(np.random.default_rng(seed).choice(among, count, replace=False))
     queries = searcher.sides[given].sets.take(some)
-    top, start = min(TOP, len(there)), 0
+    return Truth(given, some, queries, best_of_all(searcher, given, queries, there, quiet=quiet))
+
+
+def best_of_all(
+    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
+) -> np.ndarray:
+    """(Q, TOP) the places, in any order, of the items among `there` that score highest."""
+    top, start, count = min(TOP, len(there)), 0, len(queries)
     scores, best = np.zeros((count, 0), np.float32), np.zeros((count, 0), np.int64)
     for block in _score_blocks(searcher, given, queries, there, quiet=quiet):  # the best so far
         scores = np.concatenate([scores, block], 1)
@@ -111,7 +118,7 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
         kept = np.argpartition(-scores, min(top, scores.shape[1]) - 1, axis=1)[:, :top]
         scores, best = np.take_along_axis(scores, kept, 1), np.take_along_axis(best, kept, 1)
         start += block.shape[1]
-    return Truth(given, some, queries, best)
+    return best
 
 
 def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) -> int:

@@ -20,6 +20,7 @@ from matchlight.data import cache
 FILE = "verified.json"
 SETTLED = 0.1  # seconds without a change after which the times of a file can be trusted
 Stamp = list[int]  # size, mtime, ctime, inode, device
+Content = tuple[int, ...]  # the same but for ctime, which changes when a file gets another name
 
 
 class Verified:
@@ -50,6 +51,22 @@ class Verified:
 
     def _settled(self, stamp: Stamp) -> bool:
         return max(stamp[1], stamp[2]) / 1e9 < self.now - SETTLED
+
+
+def remember(folder: Path, sums: Mapping[str, str], sound: Mapping[str, Content]) -> None:
+    """These files of a version that was just written are known to hold; those that changed since `sound` are not."""
+    time.sleep(1.5 * SETTLED)
+    memory = Verified(folder, sums)
+    for name in sums:
+        if content(folder / name) != sound[name]:
+            del memory.wanted[name], memory.stamps[name]
+    memory.remember()
+
+
+def content(path: Path) -> Content:
+    """What the file system says of a file's content."""
+    size, changed, _, inode, device = _stamp(path)
+    return size, changed, inode, device
 
 
 def _stamp(path: Path) -> Stamp:

@@ -24,13 +24,15 @@ from typing import TypedDict
 from matchlight import files, plugins
 from matchlight.console import track
 from matchlight.core import BadInput, Json
-from matchlight.indexing.verified import Verified
+from matchlight.indexing.verified import Content, Verified, content, remember
 
 FORMAT = 1
-CURRENT, MANIFEST, PLAN, PARTIAL = "CURRENT", "manifest.json", "plan.json", ".partial"
+CURRENT, MANIFEST, PARTIAL = "CURRENT", "manifest.json", ".partial"
+PLAN, HELD = "plan.json", "held.json"  # of a draft alone: what it is to become; files of the version in use that held
 VERSION = re.compile(r"v(\d{4,})")
 AGAIN = "build the index again"
 BLOCK = 1 << 20
+LARGE = 1 << 26  # bytes of an index that are not read again when it is opened, since it was written by this machine
 
 
 class FileEntry(TypedDict):
@@ -173,8 +175,19 @@ def draft(root: Path, plan: Mapping[str, object]) -> Path:
     if kept is not None and kept != path:
         os.replace(kept, path)
     path.mkdir(exist_ok=True)
+    files.write_json(path / HELD, _held(root))  # before any of them is linked, which changes what is known of them
     files.write_json(path / PLAN, plan)
     return path
+
+
+def _held(root: Path) -> list[str]:
+    """The files of the version in use whose checksums were found to hold."""
+    try:
+        folder, manifest = current(root, verify=False)
+    except BadInput:
+        return []
+    sums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    return sorted(set(sums) - set(Verified(folder, sums).unverified()))
 
 
 def _plan(path: Path) -> Json:
@@ -204,18 +217,13 @@ def link_file(path: Path, place: Path) -> None:
 
 def finish(partial: Path, root: Path) -> Path:
     """Make a draft the version in use; what was in use before is removed afterwards."""
-    listed: dict[str, FileEntry] = {}
-    for path in sorted(partial.rglob("*")):
-        if path.is_file() and path.name not in (MANIFEST, PLAN):
-            listed[path.relative_to(partial).as_posix()] = {
-                "bytes": path.stat().st_size,
-                "sha256": checksum(path, flush=True),
-            }
+    listed, sound = _listed(partial, root)
     files.write_json(partial / MANIFEST, {"format": FORMAT, "files": listed})
     digest = checksum(partial / MANIFEST, flush=True)
     for folder in [*(path for path in partial.rglob("*") if path.is_dir()), partial]:
         files.flush_folder(folder)
-    (partial / PLAN).unlink(missing_ok=True)  # not before: a build killed up to here goes on with its shards
+    for name in (HELD, PLAN):  # not before: a build killed up to here goes on with its shards
+        (partial / name).unlink(missing_ok=True)
     final = partial.with_name(partial.name.removesuffix(PARTIAL))
     os.replace(partial, final)
     files.flush_folder(root)
@@ -223,7 +231,40 @@ def finish(partial: Path, root: Path) -> Path:
     for path in root.iterdir():
         if path != final and VERSION.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
+    if sum(entry["bytes"] for entry in listed.values()) >= LARGE:
+        remember(final, {name: listed[name]["sha256"] for name in listed if name in sound}, sound)
     return final
+
+
+def _listed(partial: Path, root: Path) -> tuple[dict[str, FileEntry], dict[str, Content]]:
+    """What the manifest says of each file; and those known to be sound, with what the file system says of them.
+
+    A file of the version in use keeps its checksum, so that adding a little to much does not read it all; it is known to
+    be sound if it was before.
+    """
+    listed: dict[str, FileEntry] = {}
+    sound: dict[str, Content] = {}
+    held = set(files.read_json(partial / HELD, "a draft")) if (partial / HELD).is_file() else set()
+    linked = _in_use(root)
+    for path in sorted(partial.rglob("*")):
+        name = path.relative_to(partial).as_posix()
+        if not path.is_file() or name in (MANIFEST, PLAN, HELD):
+            continue
+        about = content(path)
+        before = linked.get(about)
+        listed[name] = before or {"bytes": path.stat().st_size, "sha256": checksum(path, flush=True)}
+        if before is None or name in held:
+            sound[name] = about
+    return listed, sound
+
+
+def _in_use(root: Path) -> dict[Content, FileEntry]:
+    """The files of the version in use, by what the file system says of them."""
+    try:
+        folder, manifest = current(root, verify=False)
+    except BadInput:
+        return {}
+    return {content(folder / name): entry for name, entry in manifest["files"].items()}
 
 
 def _point(root: Path, text: str) -> None:
