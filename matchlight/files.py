@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from matchlight.console import VERSION, BadInput
+from matchlight.console import VERSION, BadInput, say
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]  # what a JSON file can hold
 LOCK = ".lock"  # in a folder that a process holds
@@ -303,11 +303,19 @@ def _me() -> str:
 
 
 @contextmanager
-def locked(folder: Path, doing: str, *, instead: str = "wait, or choose another -o") -> Iterator[None]:
-    """Hold a folder, made if need be, while changing it; where another process does, one line says which."""
+def locked(
+    folder: Path, doing: str, *, instead: str = "wait, or choose another -o", wait: bool = False
+) -> Iterator[None]:
+    """Hold a folder, made if need be, while changing it; where another process does, one line says which.
+
+    `wait` waits until the other is done or dead.
+    """
     lock = Lock(folder / LOCK)
     try:
         mine = lock.acquire()
+        if not mine and wait:
+            say(f"{folder}: waiting for another process that is {doing}")
+            mine = lock.acquire(wait=True)
     except OSError as problem:
         raise BadInput(f"{folder}: cannot write there: {_reason(problem)}") from None
     if not mine:

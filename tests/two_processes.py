@@ -71,6 +71,18 @@ def together(work: Callable[..., None], *arguments: object) -> None:
         mp.start_processes(_join, args=given, nprocs=2, start_method="forkserver")
 
 
+def apart(work: Callable[..., None], *arguments: object) -> None:
+    """`work(rank, *arguments)` in two processes that know nothing of each other; what fails there is raised here."""
+    multiprocessing.set_forkserver_preload([__name__, "torch._dynamo", "transformers.models.clip.modeling_clip"])
+    mp.start_processes(_alone, args=(dict(os.environ), work, arguments), nprocs=2, start_method="forkserver")
+
+
+def _alone(rank: int, environment: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    work(rank, *arguments)
+
+
 def _join(
     rank: int, place: str, environment: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]
 ) -> None:

@@ -97,16 +97,9 @@ class Index(OpenIndex):
 
         `address` says where the database of its engine is; one that only the index names is not followed.
         """
-        root = Path(path)
-        tried, _ = versions.named(root)
-        try:
-            index = Index(root, device=device, address=address)
-            index.open_version(*versions.current(root, verify=verify))
-            return index
-        except (BadInput, FileNotFoundError):
-            if versions.named(root)[0] == tried:
-                raise
-        return Index.load(path, device=device, verify=verify, address=address)  # a new version took over meanwhile
+        index = Index(Path(path), device=device, address=address)
+        index.open_newest(verify=verify)
+        return index
 
     def __enter__(self) -> Index:
         return self
@@ -264,4 +257,4 @@ class Index(OpenIndex):
 
     def _reopen(self) -> None:
         self.close()
-        self.open_version(*versions.current(self.root, verify=False))
+        self.open_newest(verify=False)

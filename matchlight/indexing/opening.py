@@ -46,6 +46,16 @@ class OpenIndex:
     def __init__(self, root: Path, *, device: str, address: str | None = None):
         self.root, self.device, self.address = root, device, address
 
+    def open_newest(self, *, verify: bool) -> None:
+        """Read the version in use; where another process replaces it meanwhile, the next one."""
+        while True:
+            tried, _ = versions.named(self.root)
+            try:
+                return self.open_version(*versions.current(self.root, verify=verify))
+            except (BadInput, FileNotFoundError):
+                if versions.named(self.root)[0] == tried:
+                    raise
+
     def open_version(self, folder: Path, manifest: versions.Manifest, *, engines: bool = True) -> None:
         """Read a version, in place of the one that was open; without `engines` it is only looked at."""
         with _damage_told(self.root):

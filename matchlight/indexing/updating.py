@@ -1,7 +1,8 @@
 """An index that grows and shrinks: new shards behind the old ones, removed items barred, and all packed anew at times.
 
 Every change is a new version of the index. What stays the same is linked from the old one, so adding a few pictures to
-many costs little but the engine's file; a search that is under way finishes on the version it began with.
+many costs little but the engine's file; a search that is under way finishes on the version it began with. Of several
+processes that change an index, each waits for its turn and changes what the others left, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ KNOWN = 4096  # pictures on the map that new ones are put beside
 
 def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
     """New shards, longer tables, the engine with more rows; the new pictures' ids come back."""
-    with versions.locked(index.root):
-        _check_newest(index)
+    with versions.locked(index.root, wait=True):
+        _open_newest(index)
         source = Source.of(index.run.inputs(pairs).table, split)
         plan = {"add": data_marks(pairs), "to": index.version, "split": split}
         folder, info = versions.draft(index.root, plan), index.info
@@ -123,8 +124,8 @@ def _no_thumbs(folder: Path, count: int, first: int) -> list[str]:
 
 def remove(index: OpenIndex, ids: list[int]) -> None:
     """Bar these pictures and their captions; pack the index anew once a quarter of it is barred."""
-    with versions.locked(index.root):
-        _check_newest(index)
+    with versions.locked(index.root, wait=True):
+        _open_newest(index)
         places = np.array([index.catalogue.place(one) for one in ids], dtype=np.int64)
         catalogue = index.catalogue.without(places)
         if not catalogue.alive.any():
@@ -201,6 +202,8 @@ def _commit(index: OpenIndex, folder: Path, catalogue: Catalogue, info: IndexInf
     versions.finish(folder, index.root)
 
 
-def _check_newest(index: OpenIndex) -> None:
-    if (newest := versions.named(index.root)[0].name) != index.version:
-        raise BadInput(f"{index.root}: is at {newest} by now, and {index.version} is open; load it again")
+def _open_newest(index: OpenIndex) -> None:
+    """What another process changed since this one opened the index is kept: the change is made to the newest version."""
+    if versions.named(index.root)[0].name != index.version:
+        index.close()
+        index.open_newest(verify=True)

@@ -49,9 +49,9 @@ class Manifest(TypedDict):
     files: dict[str, FileEntry]
 
 
-def locked(root: Path) -> AbstractContextManager[None]:
-    """Hold an index folder while changing it; a second process is refused."""
-    return files.locked(root, "changing this index")
+def locked(root: Path, *, wait: bool = False) -> AbstractContextManager[None]:
+    """Hold an index folder while changing it; a second process is refused, or waits for its turn."""
+    return files.locked(root, "changing this index", wait=wait)
 
 
 def is_index(root: Path) -> bool:
