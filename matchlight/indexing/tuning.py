@@ -79,7 +79,11 @@ def score_all_for(
     searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
 ) -> np.ndarray:
     """(Q, n) true scores of questions of the side `given` with items of the other side."""
-    return np.concatenate(list(_score_blocks(searcher, given, queries, there, quiet=quiet)), 1)
+    scores, start = np.empty((len(queries), len(there)), dtype=np.float32), 0
+    for block in _score_blocks(searcher, given, queries, there, quiet=quiet):
+        scores[:, start : start + block.shape[1]] = block
+        start += block.shape[1]
+    return scores
 
 
 @torch.inference_mode()
