@@ -93,7 +93,7 @@ def merged(best: np.ndarray, merge: str) -> np.ndarray:
 
 
 def proposal_scores(queries: Tensor, rows: np.ndarray, merge: str) -> Iterator[tuple[int, np.ndarray]]:
-    """(Q, n) what queries (Q, q, d) propose if all of `rows` (N, k, d) are looked at: n of them at a time, from where."""
+    """(Q, n) what queries (Q, q, d) propose of all `rows` (N, k, d), n of them at a time, with where they begin."""
     flat = queries.flatten(0, 1)
     for start in range(0, len(rows), 4 * BLOCK):
         part = torch.from_numpy(np.array(rows[start : start + 4 * BLOCK])).float()

@@ -1,7 +1,7 @@
 """A large index from end to end: built of drawn vectors, opened, asked, changed and asked again, with time and memory.
 
-Nothing is left out but encoding: a vector a picture and a caption each, given as `matchlight index --vectors` takes them,
-go through everything that `Index.build` does. Each step is a process of its own, so that its memory is its own.
+Nothing is left out but encoding: a vector of each picture and of each caption, given as `matchlight index --vectors`
+takes them, go through everything that `Index.build` does. Each step is a process, so that its memory is its own.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LargeSpeed(TypedDict):
 def drawn(count: int, dim: int, seed: int) -> dict[str, np.ndarray]:
     """Unit vectors of pictures and of their captions, which share a point in a space of few dimensions.
 
-    There are no clusters that cells could follow: neighbours of a point lie on all sides of it, as with learned vectors.
+    There are no clusters that cells could follow: neighbours of a point lie on all sides of it.
     """
     rng = np.random.default_rng(seed)
     spread = 1 / np.sqrt(np.arange(1, LATENT + 1))  # few directions tell most, as with learned vectors

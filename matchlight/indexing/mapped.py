@@ -1,4 +1,4 @@
-"""Files mapped into memory without being kept open: an index of millions has more files than a process may have open."""
+"""Files mapped into memory without being kept open: an index of millions has more files than a process may open."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _placed(rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 def beside(rows: np.ndarray, known: np.ndarray, places: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """(N, 2): each of `rows`, (N, d) or (N, k, d), where its nearest of `known` (M, d) stand at `places` (M, 2), the nearer the closer."""
+    """(N, 2): each of `rows`, (N, d) or (N, k, d), near its nearest of `known` (M, d), that are at `places` (M, 2)."""
     out = np.empty((len(rows), 2), dtype=np.float32)
     wanted, near = _unit(known), min(NEAR, len(known))
     jitter = np.random.default_rng(seed).normal(0, 0.004, (len(rows), 2))

@@ -130,9 +130,10 @@ def needed(truth: Truth, proposer: Proposer, rows: np.ndarray, target: float) ->
     queries = proposer.rows(truth.queries, truth.given)
     counts = []
     for merge in MERGES if queries.shape[1] > 1 else MERGES[:1]:
-        own, above = np.zeros(truth.best.shape, np.float32), np.zeros(truth.best.shape, np.int64)
+        own, above = np.zeros_like(truth.best, dtype=np.float32), np.zeros_like(truth.best)
         for start, scores in proposal_scores(queries, rows, merge):
-            question, place = np.nonzero((truth.best >= start) & (truth.best < start + scores.shape[1]))
+            inside = (truth.best >= start) & (truth.best < start + scores.shape[1])
+            question, place = np.argwhere(inside).T
             own[question, place] = scores[question, truth.best[question, place] - start]
         for _, scores in proposal_scores(queries, rows, merge):
             above += np.stack([(scores >= own[:, k, None]).sum(1) for k in range(own.shape[1])], 1)

@@ -203,7 +203,7 @@ def _commit(index: OpenIndex, folder: Path, catalogue: Catalogue, info: IndexInf
 
 
 def _open_newest(index: OpenIndex) -> None:
-    """What another process changed since this one opened the index is kept: the change is made to the newest version."""
+    """Open what another process made of the index meanwhile: a change is made to the newest version."""
     if versions.named(index.root)[0].name != index.version:
         index.close()
         index.open_newest(verify=True)

@@ -239,8 +239,8 @@ def finish(partial: Path, root: Path) -> Path:
 def _listed(partial: Path, root: Path) -> tuple[dict[str, FileEntry], dict[str, Content]]:
     """What the manifest says of each file; and those known to be sound, with what the file system says of them.
 
-    A file of the version in use keeps its checksum, so that adding a little to much does not read it all; it is known to
-    be sound if it was before.
+    A file of the version in use keeps its checksum, so that adding a little to much does not read it all; it is known
+    to be sound if it was before.
     """
     listed: dict[str, FileEntry] = {}
     sound: dict[str, Content] = {}

@@ -17,9 +17,8 @@ from matchlight import files
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.indexing import Index
-from matchlight.indexing.engines import NONE, Engine, Place, engine_class
+from matchlight.indexing.engines import NONE, Engine, Place, engine_class, segments
 from matchlight.indexing.engines import faiss as faiss_engine
-from matchlight.indexing.engines import segments
 from matchlight.indexing.engines.faiss import Faiss, kind_for
 from matchlight.indexing.engines.milvus import Milvus, _moved_up, connect
 from matchlight.indexing.engines.segments import Segments

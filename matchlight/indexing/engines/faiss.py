@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -178,9 +178,7 @@ class Faiss(Engine):
         keep[spot[self.ids[spot] == allowed]] = True
         return keep
 
-    def _nearest(
-        self, queries: np.ndarray, rows: int, left: Left | None, effort: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest(self, queries: np.ndarray, rows: int, left: Left | None, effort: int) -> tuple[np.ndarray, np.ndarray]:
         share = 1.0 if left is None else left.share
         faiss = load_faiss()
         threads = faiss.omp_get_max_threads()
@@ -224,7 +222,7 @@ class Faiss(Engine):
         kind, effort = about["kind"], about["effort"]
         if type(effort) is not int or effort < 0 or kind not in KINDS:
             raise ValueError(f"engine.json says kind {str(kind)[:20]!r}, effort {str(effort)[:20]}")
-        index = Segments.open(folder) if kind == "disk" else read_index(folder / "rows.faiss")
+        index = Segments.open(folder) if kind == "disk" else cast(Rows, read_index(folder / "rows.faiss"))
         if index.ntotal != each * len(ids):
             raise ValueError(f"{index.ntotal} rows for {len(ids)} items of {each}")
         engine = Faiss(index, ids, each, kind=kind, effort=effort)

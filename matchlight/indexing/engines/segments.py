@@ -1,9 +1,9 @@
 """Cells on the disk: rows of 8 bits a number in files that are mapped, so that a search reads the cells it visits only.
 
 A segment is one FAISS file: an inverted file with the cells of `cells.faiss` and some of the rows, numbered through all
-segments. Segments are never changed. New rows become a segment of their own, into which the last ones are merged if they
-are small, so that an index to which little is added often has few segments and writes little. Searches see all segments
-as one. While an index is built, the rows of one segment are in memory at a time.
+segments. Segments are never changed. New rows become a segment of their own, with which the last ones are merged if
+they are small: an index to which little is added often has few segments and writes little. Searches see all segments as
+one. While an index is built, the rows of one segment are in memory at a time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def load_faiss() -> ModuleType:
 
 
 def write_index(index: object, path: Path) -> None:
-    """A FAISS file, atomically; FAISS's own writer tells stderr alone that the disk was full when it closed the file."""
+    """A FAISS file, atomically; FAISS's own writer would tell stderr alone that the disk was full when it closed it."""
     faiss = load_faiss()
     with files.replaced(path) as draft, open(draft, "wb") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
@@ -86,7 +86,7 @@ def read_index(path: Path, *, mapped: bool = False) -> Cells:
 
 
 class Segments:
-    """Segments of one engine; `room` is where full ones are written while it is built, else new rows wait for `save`."""
+    """Segments of one engine; full ones are written to `room` while it is built; without it they wait for `save`."""
 
     def __init__(self, cells: Cells, *, room: Path | None = None, size: int = SEGMENT):
         self.cells, self.room, self.size = cells, room, size
