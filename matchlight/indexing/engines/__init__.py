@@ -1,7 +1,7 @@
 """Engines search single vectors: one row a set element, and what comes back says which item each row belongs to.
 
 An engine knows items by their ids and nothing else: what a user filters by is turned into ids before, so that no words
-of a user ever reach an engine. `faiss.py` keeps its rows in files of the index (many of them in those of `segments.py`),
+of a user ever reach an engine. `faiss.py` keeps its rows in files of the index (many in those of `segments.py`),
 `milvus.py` in a database.
 
 Another package adds an engine by an entry point, and `matchlight index RUN --engine sea` then uses it:
