@@ -147,7 +147,6 @@ _ALL = (
         sharing.PAPER,
         "queries whose first answers share no label, and why",
         failures.failures,
-        folds=False,
     ),
     Exhibit(
         "aoq-batch",
@@ -200,7 +199,6 @@ _ALL = (
         "FLOPs and latency of scoring, VSE-infinity = 1",
         dive_cost.cost,
         split="val",
-        folds=False,
     ),
     Exhibit("dive-tsne", dive_runs.PAPER, "elements of sets in the plane, by slot", dive_tsne.elements),
     Exhibit(
@@ -208,7 +206,6 @@ _ALL = (
         dive_runs.PAPER,
         "what slots take of a picture, round by round",
         dive_attention.maps,
-        folds=False,
     ),
     Exhibit(
         "ncr-losses",

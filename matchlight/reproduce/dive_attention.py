@@ -52,8 +52,7 @@ def maps(work: Work, *, run: Paths | None = None) -> Result:
     if one is None:
         work.check((DIVE,))
         one = work.train(DIVE)
-    counted = counted_pictures(work.pairs, split=work.split)
-    nearest, cosines = nearest_captions(one, work.pairs, counted, split=work.split)
+    counted, nearest, cosines = nearest_in_galleries(work, one)
     known = np.array(
         [[fits(work.pairs, int(row), int(place)) for row in line] for place, line in zip(counted, nearest, strict=True)]
     )
@@ -103,11 +102,20 @@ def chosen(nearest: np.ndarray, known: np.ndarray) -> np.ndarray:
 # ---- what the model says ---------------------------------------------------------------------------------------------
 
 
-def nearest_captions(
-    run: Run, pairs: Pairs, places: np.ndarray, *, split: str = "test"
-) -> tuple[np.ndarray, np.ndarray]:
-    """(pictures, slots) rows of a split's captions nearest to each element, and the cosines."""
-    rows = pairs.rows(split)
+def nearest_in_galleries(work: Work, run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pictures that are counted, and what is nearest to their elements among the captions of their gallery."""
+    counted, pictures = counted_pictures(work.pairs, split=work.split), work.pairs.pictures_of(work.split)
+    rows, parts = work.pairs.rows(work.split), []
+    for gallery in work.galleries():
+        places = np.intersect1d(counted, pictures[gallery.pictures])
+        if len(places):
+            parts.append((places, *nearest_captions(run, work.pairs, places, rows[gallery.rows])))
+    counted, nearest, cosines = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return counted, nearest, cosines
+
+
+def nearest_captions(run: Run, pairs: Pairs, places: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(pictures, slots) which of these rows' captions is nearest to each element, and the cosines."""
     sides = encode_both(run.matcher, run.inputs(pairs).table, places, rows)
     images, texts = (side.members[0].vectors.float() for side in sides)
     nearest = [(one @ texts.flatten(0, 1).T).view(len(one), *texts.shape[:2]).amax(2).max(1) for one in images]

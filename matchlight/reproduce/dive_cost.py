@@ -100,7 +100,8 @@ def cost(work: Work) -> Result:
     if work.pairs.text_features is not None:
         raise Unfit(f"{work.pairs.root}: its texts are vectors; words to count are needed")
     sizes, device = _sizes(work), speed.pick(work.device)
-    pictures, lengths = len(work.pairs.pictures_of(split)), caption_lengths(work, split)
+    first = work.galleries()[0]
+    pictures, lengths = len(first.pictures), caption_lengths(work, split)[first.rows]
     with products_in("tf32", device):
         rows = timed(pictures, lengths, device=device, runs=3 if work.quick else RUNS, **sizes)
     cores = f"CPU, threads: {torch.get_num_threads()}"

@@ -38,6 +38,6 @@ def how_facts(*, seeds: int, quick: bool, settings: Mapping[str, object], device
 def run_facts(shown: str, run: Run) -> str:
     """One line on a run that was trained or looked at."""
     given = run.info["arguments"]
-    sizes = [f"{name} {given[name]}" for name in ("epochs", "batch", "dim") if name in given]
+    sizes = [f"{name} {given[name]}" for name in ("scorer", "base", "warm", "epochs", "batch", "dim") if name in given]
     where = [f"pictures as {run.info['view']['kind']}", run.info.get("precision", "fp32")]
     return f"{shown}: {run.method}, preset {run.info['preset']}, {', '.join(sizes + where)}"

@@ -281,7 +281,7 @@ class Exhibit:
     averages: bool = False  # over seeds; others show one run
     several: bool = False  # data sets side by side; others show one
     split: str = ""  # the one that is measured if none is asked for and the data has it; else testall or test
-    folds: bool = True  # has figures that can be means over galleries; others show single items
+    folds: bool = True  # compares items, so that galleries can be asked for
     of_training: bool = False  # shows what training logs: there is no split or fold to choose
 
     @property
@@ -301,7 +301,9 @@ class Exhibit:
                 own = f"its own are {', '.join(self.options)}" if self.options else "it has none of its own"
                 raise BadInput(f"{self.name} takes no option {name!r}; {own}")
         if options.get("fold") is not None and not self.folds:
-            raise BadInput(f"--fold {options['fold']}: {self.name} has no figures of a gallery; it shows single items")
+            raise BadInput(
+                f"--fold {options['fold']}: {self.name} finds nothing in a gallery; it shows items beside centres"
+            )
         for name in ("split", "fold"):
             if self.of_training and options.get(name) is not None:
                 raise BadInput(f"--{name} {options[name]}: {self.name} shows the training itself; it measures no split")

@@ -31,7 +31,7 @@ def failures(work: Work, *, superclasses: str | Path | None = None) -> Result:
     assert work.pairs.labels is not None
     wider = superclasses_of(work.pairs.labels.names, superclasses)
     run = work.train(SHARING)
-    scores = split_scores(run, work.pairs, work.split)
+    scores = within_galleries(work, split_scores(run, work.pairs, work.split))
     queries = [q for side in TOP for q in worst(work.pairs, scores, side, split=work.split, wider=wider)]
     table = [{"who asks": ASKS[side], **_rates(work, scores, side, wider)} for side in TOP]
     known = f"super-classes: {wider.source}" if wider.groups else NO_TABLE
@@ -41,6 +41,17 @@ def failures(work: Work, *, superclasses: str | Path | None = None) -> Result:
         table=table,
         facts=[known, "the paper shows examples and counts nothing"],
     )
+
+
+def within_galleries(work: Work, scores: np.ndarray) -> np.ndarray:
+    """Scores of a split, less than any other where a picture and a text are not ranked among each other."""
+    if work.fold is None:
+        return scores
+    apart = np.full_like(scores, -np.inf)
+    for gallery in work.galleries():
+        own = np.ix_(gallery.pictures, gallery.rows)
+        apart[own] = scores[own]
+    return apart
 
 
 def shares(pairs: Pairs, side: str, *, split: str = "test") -> np.ndarray:
@@ -68,7 +79,8 @@ def worst(
 ) -> list[Query]:
     """Queries in the order of their failing, at most one a picture."""
     wider = wider or SuperClasses({})
-    asked, right, top = (scores if side == IMAGE else scores.T), shares(pairs, side, split=split), first(scores, side)
+    asked, top = (scores if side == IMAGE else scores.T), first(scores, side)
+    right = shares(pairs, side, split=split) & np.isfinite(asked)
     hits = np.take_along_axis(right, top, axis=1).sum(1)
     sure = np.take_along_axis(asked, top[:, :1], axis=1)[:, 0]
     possible = np.asarray(right.any(1))  # where nothing fits, nothing can be found
@@ -81,7 +93,7 @@ def worst(
     for q in [order[k] for k in np.sort(once)[:most]]:
         own = labels_of(pairs, other(side), int(mine[q]))
         answers = []
-        for g in top[q]:
+        for g in top[q][np.isfinite(asked[q, top[q]])]:
             theirs_are = labels_of(pairs, side, int(theirs[g]))
             cause = "" if right[q, g] else cause_of(own, theirs_are, wider)
             named = ", ".join(theirs_are)
@@ -111,7 +123,8 @@ def labels_of(pairs: Pairs, side: str, place: int) -> list[str]:
 
 def _rates(work: Work, scores: np.ndarray, side: str, wider: SuperClasses) -> Row:
     """How many queries have no right answer among the first, of those that could have one, and why."""
-    pairs, right, top = work.pairs, shares(work.pairs, side, split=work.split), first(scores, side)
+    pairs, top, asked = work.pairs, first(scores, side), scores if side == IMAGE else scores.T
+    right = shares(pairs, side, split=work.split) & np.isfinite(asked)
     possible = right.any(1)
     missed = np.flatnonzero(~np.take_along_axis(right, top, axis=1).any(1) & possible)
     pictures, rows = pairs.pictures_of(work.split), pairs.rows(work.split)
@@ -119,7 +132,9 @@ def _rates(work: Work, scores: np.ndarray, side: str, wider: SuperClasses) -> Ro
     near = 0
     for q in missed:
         own = labels_of(pairs, other(side), int(mine[q]))
-        near += any(wider.shared(own, labels_of(pairs, side, int(theirs[g]))) for g in top[q])
+        near += any(
+            wider.shared(own, labels_of(pairs, side, int(theirs[g]))) for g in top[q] if np.isfinite(asked[q, g])
+        )
     return {
         "queries": int(possible.sum()),
         "first": TOP[side],

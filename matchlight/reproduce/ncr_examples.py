@@ -15,6 +15,7 @@ from matchlight.core import IMAGE, TEXT
 from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import Paths, Result, Work
 from matchlight.reproduce.ncr_runs import NOISE, asked_run
 from matchlight.reproduce.numbers import Row
@@ -34,7 +35,11 @@ def examples(work: Work, *, run: Paths | None = None, noise: float = NOISE) -> R
     scores = split_scores(loaded, work.pairs, work.split)
     queries = [query for side in SHOWN for query in drawn(work, scores, side)]
     told = [_hits(work, scores, side) for side in SHOWN]
-    facts = ["drawn at random (seed 0) among successes and among failures", "right: the own one, or a known fit"]
+    facts = [
+        run_facts("run", loaded),
+        "drawn at random (seed 0) among successes and among failures",
+        "right: the own one, or a known fit",
+    ]
     return work.save(
         [{**row, "own": _own(work.pairs, row)} for row in as_rows(work.pairs, queries)],
         lambda: _draw(work.pairs, queries),

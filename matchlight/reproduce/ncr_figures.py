@@ -34,6 +34,7 @@ def losses(work: Work, *, run: Paths | None = None, truth: str | Path | None = N
         lambda: _draw_losses(divided, fits),
         table=table,
         facts=[
+            divided.run,
             f"losses {divided.when}",
             "the paper prints no figures beside its plot: most noisy pairs have larger losses",
         ],
@@ -125,7 +126,7 @@ def labels(work: Work, *, run: Paths | None = None, truth: str | Path | None = N
         for kind, values in both.items()
     ]
     told = f"the paper: most clean pairs lie in [{BETWEEN}, 1], most noisy ones in [0, {BETWEEN}]; it prints no figures"
-    return work.save(rows, lambda: _draw_labels(groups), table=table, facts=[told])
+    return work.save(rows, lambda: _draw_labels(groups), table=table, facts=[divided.run, told])
 
 
 def called_noisy(divided: Division, name: str) -> dict[str, np.ndarray]:

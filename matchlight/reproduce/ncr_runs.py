@@ -15,6 +15,7 @@ from matchlight.files import read_npz
 from matchlight.methods.ncr import FIRST, LAST
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
+from matchlight.reproduce.exhibit_page import run_facts
 from matchlight.reproduce.exhibits import MethodSetup, Paths, Work, paths_of
 from matchlight.runs.folder import Run
 
@@ -56,6 +57,7 @@ class Division:
     seed: int  # the mixture's
     when: str = "at the end of the run"
     threshold: float = 0.5  # of being called clean
+    run: str = ""  # a line on the run
 
 
 def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: float, first: bool = False) -> Division:
@@ -88,6 +90,7 @@ def division(work: Work, *, run: Paths | None, truth: str | Path | None, noise: 
         seed=int(loaded.info.get("seed", 0)) + made_for,
         when="right after the warm-up" if early else "at the end of the run",
         threshold=float(given.get("threshold", 0.5)),
+        run=run_facts("run", loaded),
     )
 
 

@@ -90,7 +90,7 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
         (["mrl-pr", "preset=inriaa"], "did you mean 'inria'"),
         (["mrl-convergence", "--split", "val"], "shows the training itself"),
         (["mrl-pr", "--fold", "5"], "two folds"),
-        (["sharing-failures", "--fold", "2"], "shows single items"),
+        (["mrl-clusters", "--fold", "2"], "finds nothing in a gallery"),
         (["aoq-ranks", "--scores", "a", "--scores", "b", "--scores", "c"], "one or two score files, or four"),
         (["aoq-ranks", "--scores", "none.npy"], "none.npy"),
         (["ncr-losses", "--run", "nowhere"], "not a run folder"),
@@ -348,6 +348,13 @@ def ncr(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("ncr-losses", "ncr-labels", "ncr-examples"):
         reproduce(name, tiny_pairs(), out, settings=PAIRED | {"epochs": 3}, noise=0.5, device="cpu")
     return out
+
+
+@pytest.mark.parametrize("name", ["ncr-losses", "ncr-labels", "ncr-examples"])
+def test_the_page_says_which_scorer_was_trained(ncr: Path, name: str) -> None:
+    (run,) = runs_of(ncr, "ncr")
+    scorer, warm = (run.info["arguments"][key] for key in ("scorer", "warm"))
+    assert f"scorer {scorer}, warm {warm}, epochs 3" in (ncr / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -265,12 +265,19 @@ def test_shares_are_shared_out_and_captions_are_the_nearest(dive: Path) -> None:
         key = (row["picture"], row["round"], row["cell"])
         totals[key] = totals.get(key, 0.0) + float(row["share"])
     assert list(totals.values()) == pytest.approx([1.0] * len(totals), abs=1e-5)
-    found, cosines = dive_attention.nearest_captions(run, pairs, places)
     texts = pairs.rows("test")
+    found, cosines = dive_attention.nearest_captions(run, pairs, places, texts)
     images, captions = (side.vectors for side in encode_both(run.matcher, run.inputs(pairs).table, places, texts))
     for i, k in np.ndindex(len(places), 4):
         by_hand = [max(float(images[i, k] @ y) for y in caption) for caption in captions]
         assert found[i, k] == texts[int(np.argmax(by_hand))] and cosines[i, k] == pytest.approx(max(by_hand), abs=1e-5)
+
+
+def test_captions_of_elements_are_looked_for_in_a_pictures_own_gallery(dive: Path) -> None:
+    work = exhibits.Work("dive-attention", tiny_pairs(), dive, fold=3)
+    counted, nearest, _ = dive_attention.nearest_in_galleries(work, default_run(dive))
+    assert counted.tolist() == list(range(18, 24)) and nearest.shape == (6, 4)
+    assert (tiny_pairs().picture[nearest] // 3 == counted[:, None] // 3).all()
 
 
 def test_pictures_of_which_two_elements_share_a_caption_are_drawn_last() -> None:
@@ -403,6 +410,11 @@ def test_all_methods_are_timed_beside_one_vector(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == [dive_cost.VSE, dive_cost.SETS, dive_cost.LOOP, dive_cost.OURS]
     assert float(rows[0]["flops_ratio"]) == float(rows[0]["milliseconds_ratio"]) == 1.0
     assert all(float(row["milliseconds"]) > 0 for row in rows) and (found["dim"], found["slots"]) == (16, 2)
+
+
+def test_what_scoring_costs_is_that_of_one_gallery(tmp_path: Path) -> None:
+    reproduce("dive-cost", tiny_pairs(), tmp_path, quick=True, settings={"dim": 8}, device="cpu", fold=3)
+    assert "3 pictures of 36 regions x 6 captions (val)" in (tmp_path / "dive-cost.md").read_text()
 
 
 def test_words_of_the_data_are_counted() -> None:

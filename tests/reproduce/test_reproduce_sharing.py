@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,17 @@ def test_failures_are_a_sheet_with_its_numbers(sharing: Path) -> None:
     assert [line["queries"] for line in told["table"]] == [6, 12]
     assert {row["cause"] for row in rows if row["right"] == "False"} == {"other class"}  # a, b, c, d: nobody knows more
     assert "no super-classes are known" in (sharing / "sharing-failures.md").read_text()
+
+
+def test_failures_in_galleries_are_found_among_the_querys_own(sharing: Path, tmp_path: Path) -> None:
+    shutil.copytree(sharing, out := tmp_path / "again")
+    found = reproduce("sharing-failures", tiny_pairs(), out, quick=True, settings=SHARING, device="cpu", fold=3)
+    rows, owner = rows_of(out, "sharing-failures"), tiny_pairs().picture
+    for row in rows:
+        place, got = int(row["query"]), int(row["place"])
+        pictures = (place, owner[got]) if row["asks"] == "image" else (owner[place], got)
+        assert pictures[0] // 3 == pictures[1] // 3  # test pictures are 18 to 23
+    assert rows and all(line["queries"] > 0 for line in found["table"])
 
 
 def test_superclasses_are_the_tables_that_know_the_classes_or_a_file(tmp_path: Path) -> None:
