@@ -34,6 +34,7 @@ class ReadOptions(TypedDict, total=False):
     max_pixels: int  # a larger picture is refused
     split: str | None  # all of it is of this split, whatever it says itself
     validation: int | None  # rows of test that become val, for label sets without one
+    without: tuple[str, ...]  # files of a folder of shards that are left out
 
 
 class PictureSource(Protocol):

@@ -51,6 +51,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "formats": {  # in the order they are asked whether a path is theirs
         "jsonl": "matchlight.data.formats.jsonl:JsonLines",
         "npz": "matchlight.data.formats.pairs_npz:PairsNpz",
+        "feature-shards": "matchlight.data.formats.feature_shards:FeatureShards",
         "scan": "matchlight.data.formats.scan_folder:ScanFolder",
         "wikipedia": "matchlight.data.formats.labelled:Wikipedia",
         "roi": "matchlight.data.formats.roi:RegionsAndTags",

@@ -10,7 +10,9 @@ import random
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +21,9 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first impo
 import torch  # noqa: E402
 
 from matchlight import devices  # noqa: E402
+
+if TYPE_CHECKING:
+    from matchlight.cluster.ray_workers import RayWorkers
 
 torch.set_num_threads(1)
 
@@ -67,6 +72,17 @@ def parity() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("MATCHLIGHT_PARITY does not name a folder of recorded numbers")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[RayWorkers]:
+    """A local Ray cluster of two processes, started once."""
+    if find_spec("ray") is None:
+        pytest.skip("the extra `ray` is not installed")
+    from matchlight.cluster.ray_workers import ray_workers
+
+    with ray_workers(cpus=min(2, len(os.sched_getaffinity(0)))) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "root", "data", "inputs", "scoring", "measuring", "parts", "training", "methods", "runs", "comparing", "auditing",
-    "indexing", "serve", "reproduce", "cli", "facade",
+    "root", "data", "cluster", "inputs", "scoring", "measuring", "parts", "training", "methods", "runs", "comparing",
+    "auditing", "indexing", "serve", "reproduce", "cli", "facade",
 )  # fmt: skip
 MOST_PARAMETERS = 8
 PLACES_SHOWN = 20

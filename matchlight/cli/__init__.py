@@ -3,7 +3,8 @@
 `main` is what the shell calls. A command imports what it needs when it runs, so that `--help` never waits for torch.
 A file is named for the commands in it. In the order of use:
 
-    data.py       data scenes | info | convert | noise | features | labels | apply | cache
+    data.py       data scenes | info | convert | noise | labels | apply | cache
+    features.py   data features
     travel.py     data export
     describe.py   what `data info` shows
     weights.py    weights list | get | where | remove
@@ -42,6 +43,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # modules of this folder with a `register(app)`
 PARTS = (
     "data",
+    "features",
     "travel",
     "weights",
     "models",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,6 @@ from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_nex
 
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
-    from matchlight.pairs import Pairs
 
 FORMATS = ("jsonl", "csv", "parquet", "webdataset", "datasets", "scan", "npz")
 Source = Annotated[
@@ -58,7 +57,7 @@ def scenes(
     from matchlight.data.scenes import draw
 
     draw(out, pictures=pictures, captions=captions, seed=seed, size=extent)
-    _done({"out": out, "pictures": pictures, "captions": pictures * captions}, as_json)
+    finished({"out": out, "pictures": pictures, "captions": pictures * captions}, as_json)
 
 
 @data.command()
@@ -104,7 +103,7 @@ def convert(
     pairs = formats.read(path)
     to = to or formats.format_for_copy(pairs, keep=False)
     written = formats.write(pairs, out, to=to)
-    _done({"out": written, "format": to, "pictures": len(pairs.names), "captions": len(pairs)}, as_json)
+    finished({"out": written, "format": to, "pictures": len(pairs.names), "captions": len(pairs)}, as_json)
 
 
 @dataclass(kw_only=True)
@@ -165,84 +164,9 @@ def noise(asked: NoiseOptions) -> None:
         formats.write(broken, folder, to=to)
         if not asked.drop:  # its rows are those of the broken copy, not of what is left
             truth.save(folder / "truth.json")
-    _done({"out": asked.out, "format": to, "rows": len(pairs.rows(asked.split)), "moved": _moved(truth)}, asked.as_json)
-
-
-@dataclass(kw_only=True)
-class FeatureOptions:
-    """The options of `matchlight data features`."""
-
-    path: Source
-    out: Out
-    backbone: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|lite0|lite1|lite2|tinyvit-5m|dinov2-small|timm:NAME|hf:NAME", help="The picture network."
-        ),
-    ] = "lite0"
-    detector: Annotated[
-        str | None, typer.Option(metavar="hf:NAME", help="Regions by a detector (DETR, OWLv2) instead of a grid.")
-    ] = None
-    regions: Annotated[int, typer.Option(min=1, help="With --detector: regions a picture, the best ones.")] = 36
-    kind: Annotated[str, choice("--kind", ("grid", "pooled"), "A vector a grid cell, or one a picture.")] = "grid"
-    tokens: Annotated[str, choice("--tokens", ("both", "cells", "class"), "What is read of a vision transformer.")] = (
-        "both"
+    finished(
+        {"out": asked.out, "format": to, "rows": len(pairs.rows(asked.split)), "moved": _moved(truth)}, asked.as_json
     )
-    cells: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Average its patches to so many cells at most.")
-    ] = None
-    device: Annotated[str, choice("--device", ("auto", "cpu", "cuda"), "Where the network runs.")] = "auto"
-    runtime: Annotated[
-        str, choice("--runtime", ("auto", "torch", "torch-bf16", "onnx", "onnx-int8"), "What computes it on a CPU.")
-    ] = "auto"
-    as_json: Json = False
-
-
-@data.command()
-@command_of(FeatureOptions)
-def features(asked: FeatureOptions) -> None:
-    """Compute picture features once and write them with the captions as a data set of their own.
-
-    Rows keep their order. `matchlight data convert --to scan` turns the result into the layout other tools read.
-
-    Example: matchlight data features my_photos -o my_features --kind pooled
-    """
-    from matchlight.console import BadInput
-    from matchlight.data import formats
-    from matchlight.files import new_folder
-    from matchlight.inputs import features as stores
-    from matchlight.inputs.backbones.base import known_runtime
-    from matchlight.inputs.backbones.vision_transformer import TokenChoice, known_tokens
-    from matchlight.inputs.weights.ordinary_names import settled
-
-    pairs = formats.read(asked.path)
-    if pairs.features is not None:
-        raise BadInput(f"{asked.path}: holds features already; `matchlight data convert` writes them in other formats")
-    if asked.detector is not None:
-        _regions(pairs, asked)
-        return
-    choice_of_tokens = TokenChoice.written(known_tokens(asked.tokens), asked.cells)
-    with new_folder(asked.out) as folder:  # refuses a folder in use before the network runs
-        backbone = settled(asked.backbone, "picture", asked="--backbone")
-        network = stores.backbone(backbone, choice=choice_of_tokens)
-        network.runtime = known_runtime(asked.runtime)
-        store = stores.extract(pairs, backbone=network, kind=asked.kind, device=asked.device)
-        formats.write(
-            replace(pairs, features=store, pictures=None), folder, to="npz"
-        )  # any number of captions, rows in order
-    _done({"out": asked.out, "backbone": backbone, "kind": asked.kind, "shape": store.shape}, asked.as_json)
-
-
-def _regions(pairs: Pairs, asked: FeatureOptions) -> None:
-    """Features, boxes and classes of the regions that a detector finds."""
-    from matchlight.data import formats
-    from matchlight.files import new_folder
-    from matchlight.inputs.features.detectors import detect
-
-    with new_folder(asked.out) as folder:
-        found = detect(pairs, str(asked.detector), device=asked.device, regions=asked.regions)
-        formats.write(found.put_into(pairs), folder, to="npz")
-    _done({"out": asked.out, "detector": asked.detector, "shape": found.features.shape}, asked.as_json)
 
 
 @data.command()
@@ -268,7 +192,7 @@ def labels(
     pairs = caption_labels.labelled_by_words(formats.read(path), top=top, words=own)
     to = formats.format_for_copy(pairs)
     written = formats.write(pairs, out, to=to)
-    _done({"out": written, "format": to, **caption_labels.summary(pairs)}, as_json)
+    finished({"out": written, "format": to, **caption_labels.summary(pairs)}, as_json)
 
 
 @data.command()
@@ -300,7 +224,7 @@ def apply(
     from matchlight.auditing.apply import apply as write_cleaned
 
     counts = write_cleaned(audit, out, rematch=rematch, relabel=relabel, decisions=decisions, data=source)
-    _done(counts, as_json)
+    finished(counts, as_json)
 
 
 @data.command()
@@ -351,7 +275,8 @@ def _moved(truth: Truth) -> int | dict[str, int]:
     return {side: len(items) for side, items in moved.items()} if isinstance(moved, dict) else len(moved)
 
 
-def _done(result: Mapping[str, object], as_json: bool) -> None:
+def finished(result: Mapping[str, object], as_json: bool) -> None:
+    """What was written, and what to look at next."""
     if as_json:
         emit(result)
         return

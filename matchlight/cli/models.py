@@ -10,7 +10,7 @@ import typer
 
 from matchlight.cli.evaluate import Device, print_report
 from matchlight.cli.evaluate import evaluate as evaluate_command
-from matchlight.cli.options import Data, Json, choice, command_of
+from matchlight.cli.options import ClusterOptions, Data, Json, choice, command_of
 from matchlight.cli.output import as_typed, emit, say_next, table, tell
 
 if TYPE_CHECKING:
@@ -168,36 +168,67 @@ def _finished(run: Run, data: Path, *, json: bool) -> None:
         say_next(f"matchlight index {as_typed(run.folder)} --data {as_typed(data)} -o index")
 
 
-def embed(
-    run: Annotated[Path, typer.Argument(help="A run folder, or what `matchlight export` wrote (needs no torch).")],
-    data: Data,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write, or with --to a folder.")],
-    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all",
-    to: Annotated[str, choice("--to", ("npz", "faiss", "lancedb", "clip-retrieval"), "For which tool.")] = "npz",
-    device: Device = "auto",
-    json: Json = False,
-) -> None:
+@dataclass(kw_only=True)
+class EmbedOptions(ClusterOptions):
+    """The options of `matchlight embed`."""
+
+    run: Annotated[Path, typer.Argument(help="A run folder, or what `matchlight export` wrote (needs no torch).")]
+    data: Data
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write, or with --to or --engine a folder.")]
+    split: Annotated[str, typer.Option(help="Which split; all = everything.")] = "all"
+    to: Annotated[str, choice("--to", ("npz", "faiss", "lancedb", "clip-retrieval"), "For which tool.")] = "npz"
+    device: Device = "auto"
+    json: Json = False
+
+
+@command_of(EmbedOptions)
+def embed(asked: EmbedOptions) -> None:
     """Write the vectors of pictures and captions for other tools.
 
     Example: matchlight embed runs/first --data scenes -o vectors.npz
     """
     from matchlight.pairs import Pairs
 
+    if asked.spread:
+        _spread_embeddings(asked)
+        return
+    pairs, run = Pairs.read(asked.data), asked.run
     if run.suffix == ".onnx" and not run.is_dir():
         from matchlight.runs.onnx_vectors import export_vectors
 
-        written = export_vectors(run, Pairs.read(data), out, split=split, to=to)
+        written = export_vectors(run, pairs, asked.out, split=asked.split, to=asked.to)
     else:
         from matchlight.runs.embeddings import export
         from matchlight.runs.folder import Run
 
-        written = export(Run.load(run, device=device), Pairs.read(data), out, split=split, to=to)
-    if json:
+        written = export(Run.load(run, device=asked.device), pairs, asked.out, split=asked.split, to=asked.to)
+    if asked.json:
         emit(written)
         return
-    tell(f"{out}: {written['pictures']} pictures, {written['captions']} captions")
-    if to == "npz":
-        say_next(f"numpy.load({str(out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
+    tell(f"{asked.out}: {written['pictures']} pictures, {written['captions']} captions")
+    if asked.to == "npz":
+        say_next(f"numpy.load({str(asked.out)!r})", why=f"holds {', '.join(written['arrays'][:4])}, ...")
+
+
+def _spread_embeddings(asked: EmbedOptions) -> None:
+    """The same by many processes, as Parquet shards."""
+    from matchlight.console import BadInput
+    from matchlight.runs.embedding_shards import spread_embeddings
+    from matchlight.runs.folder import Run
+
+    if asked.to != "npz":
+        raise BadInput(f"--to {asked.to}: --engine ray writes Parquet shards; leave one of them away")
+    if asked.run.suffix == ".onnx":
+        raise BadInput(f"{asked.run}: an ONNX file is computed by one process; leave --engine away")
+    device = "cuda" if asked.device.startswith("cuda") else "cpu"
+    run = Run.load(asked.run, device="cpu")
+    with asked.on_cluster(device) as workers:
+        written = spread_embeddings(workers, run, asked.data, asked.out, split=asked.split, device=device)
+    if asked.json:
+        emit(written)
+        return
+    tell(f"{asked.out}: {written['pictures']} pictures, {written['captions']} captions in {written['shards']} shards")
+    say_next(f"pyarrow.parquet.read_table({str(asked.out / 'images')!r})", why="a row a picture; captions/ likewise")
 
 
 def demo(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
@@ -15,6 +16,7 @@ from matchlight import plugins
 from matchlight.cli.errors import nearest
 
 if TYPE_CHECKING:
+    from matchlight.cluster.ray_workers import RayWorkers
     from matchlight.pairs import Pairs
 
 Given = TypeVar("Given")
@@ -71,13 +73,58 @@ def choice(flag: str, names: Sequence[str], help: str, *, group: str | None = No
     return option
 
 
+@dataclass(kw_only=True)
+class ClusterOptions:
+    """The options of commands that many processes can share."""
+
+    engine: Annotated[
+        str | None,
+        choice("--engine", ("ray",), "Divide the work into shards for many processes, here or on a Ray cluster."),
+    ] = None
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT|auto",
+            help="With --engine: a Ray cluster; auto is the one this machine is part of, none starts one for the call.",
+        ),
+    ] = ""
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="With --engine: shards at once; default: one a CPU.")
+    ] = None
+    patience: Annotated[
+        float, typer.Option("--patience", min=1.0, help="With --engine: seconds in which some shard must get done.")
+    ] = 3600.0
+
+    @property
+    def spread(self) -> bool:
+        """Whether many processes were asked for."""
+        from matchlight.console import BadInput
+
+        for option, value in (("--address", self.address), ("--workers", self.workers)):
+            if value and self.engine is None:
+                raise BadInput(f"{option} {value}: goes with --engine ray")
+        return self.engine is not None
+
+    @contextmanager
+    def on_cluster(self, device: str) -> Iterator[RayWorkers]:
+        """The processes that were asked for."""
+        from matchlight.cluster.ray_workers import ray_workers
+
+        gpu = device.startswith("cuda")
+        with ray_workers(self.address, cpus=self.workers, gpu=gpu, patience=self.patience) as workers:
+            yield workers
+
+
 def command_of(options: type[Given]) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
     """Turn a function of one dataclass into one with an argument a field, from which Typer reads the command line.
 
     A field is written as a parameter would be, `seed: Annotated[int, typer.Option(...)] = 0`, and the order of the
-    fields is that of the help.
+    fields is that of the help, with those that several commands share at the end.
     """
     hints = get_type_hints(options, include_extras=True)
+    own = [field for field in fields(options) if field.name in options.__annotations__]  # type: ignore[arg-type]  # a dataclass, which
+    shared = [field for field in fields(options) if field not in own]  # type: ignore[arg-type]  # TypeVar cannot say
     parameters = [
         Parameter(
             field.name,
@@ -85,7 +132,7 @@ def command_of(options: type[Given]) -> Callable[[Callable[[Given], None]], Call
             default=Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(options)  # type: ignore[arg-type]  # a dataclass, which TypeVar cannot say
+        for field in (*own, *shared)
     ]
 
     def decorate(command: Callable[[Given], None]) -> Callable[..., None]:

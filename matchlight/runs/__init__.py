@@ -14,6 +14,7 @@ In reading order:
     validation_chance.py  how likely a hit is right, measured on the validation pictures
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol
     embeddings.py  vectors of pictures and captions as one .npz for other tools
+    embedding_shards.py  the same by many processes, as Parquet shards
     vector_files.py  the same as files of FAISS, LanceDB and clip-retrieval
     onnx_vectors.py  the same of an exported run, without torch
     onnx_export.py a run as one ONNX file, checked against torch

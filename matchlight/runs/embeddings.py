@@ -18,7 +18,7 @@ from matchlight.runs.vector_files import Written, check_target, write
 from matchlight.scoring.encode import encode
 
 
-def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
+def arrays_of(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
     """Vectors, masks and extras of one side; an ensemble's members are numbered."""
     if isinstance(embedding, Parts) and all(part.vectors.shape[1] == 1 for part in embedding.members):
         return {prefix: _numpy(joined(embedding))}
@@ -26,7 +26,7 @@ def _arrays(prefix: str, embedding: Embeddings) -> dict[str, np.ndarray]:
         return {
             key: value
             for k, part in enumerate(embedding.members)
-            for key, value in _arrays(f"{prefix}_{k}", part).items()
+            for key, value in arrays_of(f"{prefix}_{k}", part).items()
         }
     out = {prefix: embedding.vectors}
     if embedding.mask is not None:
@@ -58,5 +58,5 @@ def export(run: Run, pairs: Pairs, out: str | Path, *, split: str = "all", to: s
     if not len(rows):  # pictures alone
         del sides[TEXT]
     made = {side: encode(run.matcher, inputs.table, side, places, quiet=False) for side, places in sides.items()}
-    arrays = {name: value for side, one in made.items() for name, value in _arrays(side, one).items()}
+    arrays = {name: value for side, one in made.items() for name, value in arrays_of(side, one).items()}
     return write(to, out, arrays, pairs, pictures, rows)

@@ -21,7 +21,7 @@ folder, links that leave it are not followed, and a broken file is one clear lin
     pictures_alone.py  a folder or a zip of pictures without captions;  zip_files.py: where each lies in a zip
     folder_walk.py     every file below a folder, but what systems hide there
     csv_lines.py       rows of a CSV with their lines: stray quotes and commas without quotes are read, and counted
-    scan_folder.py  scan_writer.py  roi.py  labelled.py  pairs_npz.py   formats of arrays
+    scan_folder.py  scan_writer.py  roi.py  labelled.py  pairs_npz.py  feature_shards.py   formats of arrays
     array_files.py     named arrays out of .mat, .h5 and .npz;  array_values.py: labels, boxes and texts in them
     boxes.py           what is where in a picture;  relevance_file.py: which captions fit which pictures
     splits.py          90/5/5 where the data has no splits

@@ -40,6 +40,7 @@ class Options:
     max_pixels: int = MAX_PIXELS  # larger pictures are refused one by one
     split: str | None = None  # all that lies there is of this split: a folder train/ beside test/
     validation: int | None = None  # label sets without one: this many first rows of test become val
+    without: tuple[str, ...] = ()  # files of a folder of shards that are left out
 
 
 class Format(ABC):
@@ -56,6 +57,10 @@ class Format(ABC):
     @abstractmethod
     def read(self, path: Path, options: Options) -> Pairs:
         """The data set; what cannot be read is a `BadInput` of one line that names the file."""
+
+    def shards(self, path: Path) -> list[Path]:
+        """The files of a folder, where each is a data set that can be read by itself."""
+        return []
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """Fill the empty folder `out` (formats of one `file`: write that file); optional."""

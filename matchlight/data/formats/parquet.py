@@ -59,7 +59,7 @@ class Parquet(Format):
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read a Parquet file, or all of a folder in order of name."""
-        files = _tables(path) if path.is_dir() else [path]
+        files = [one for one in self.shards(path) if one.name not in options.without] if path.is_dir() else [path]
         table = Annotations(path)
         where: list[tuple[int, int]] = []
         column, embedded = "", False
@@ -80,6 +80,10 @@ class Parquet(Format):
             options,
             lambda names, kept: ParquetPictures(files, column, names, places[kept], max_pixels=options.max_pixels),
         )
+
+    def shards(self, path: Path) -> list[Path]:
+        """Its tables."""
+        return _tables(path)
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """pairs.parquet: one row a picture, its bytes inside; a picture met again carries its name alone."""

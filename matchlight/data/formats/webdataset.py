@@ -46,7 +46,7 @@ class WebDataset(Format):
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read one shard, or all of a folder in order of name."""
-        shards = shards_of(path) if path.is_dir() else [path]
+        shards = [one for one in self.shards(path) if one.name not in options.without] if path.is_dir() else [path]
         table = Annotations(path)
         where: list[tuple[int, int, int]] = []
         listings = [tar.index(shard) for shard in shards]
@@ -68,6 +68,10 @@ class WebDataset(Format):
         absent = np.flatnonzero(pairs.pictures.where[:, 0] < 0).tolist()  # type: ignore[union-attr]
         missing = [pairs.names[i] for i in absent]
         return replace(pairs, problems=pairs.problems + problem("missing", missing) + told)
+
+    def shards(self, path: Path) -> list[Path]:
+        """Its tars."""
+        return shards_of(path)
 
     def write(self, pairs: Pairs, out: Path) -> None:
         """Shards of 5,000 samples, picture bytes as they are."""

@@ -8,7 +8,7 @@ Every picture is resized whole, sides unequal if need be, to one size: nothing a
 has the same number of cells. A network of transformers (hf:NAME) gets what its own preprocessor makes. Pictures are
 decoded by threads ahead of the network. One that cannot be read gets a row of zeros, is counted, and is listed in
 `store.broken`. decode.py makes pixels of pictures, runtimes.py says what computes the network, fill.py writes a store,
-store.py reads one; detectors.py finds regions.
+store.py reads one; spread.py has many processes do it; detectors.py finds regions.
 """
 
 from __future__ import annotations
