@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,7 +45,9 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def times(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in sorted(folder.glob("*.parquet"))}
+    return {
+        path.name: path.stat().st_mtime_ns for path in sorted(folder.glob("[!.]*.parquet"))
+    }  # drafts begin with a dot
 
 
 def test_features_of_two_workers_are_those_of_one_process(workers: RayWorkers, shards: Path, tmp_path: Path) -> None:
@@ -157,10 +161,10 @@ def test_options_that_do_not_go_together_are_one_line(capsys: pytest.CaptureFixt
 def test_a_call_that_was_killed_goes_on_with_what_is_missing_and_leaves_no_cluster(
     shards: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
+    out, place = tmp_path / "out", tempfile.mkdtemp(prefix="killed-", dir="/tmp")  # Ray needs a short one
     command = [sys.executable, "-m", "matchlight", "data", "features", str(shards), "-o", str(out)]
     command += ["--kind", "pooled", "--engine", "ray", "--workers", "1"]
-    settings = {**os.environ, "TMPDIR": str(tmp_path)}
+    settings = {**os.environ, "TMPDIR": place}
     first = subprocess.Popen(command, stderr=subprocess.PIPE, env=settings)
     while not times(out) and first.poll() is None:
         time.sleep(0.02)
@@ -171,5 +175,6 @@ def test_a_call_that_was_killed_goes_on_with_what_is_missing_and_leaves_no_clust
     subprocess.run(command, check=True, timeout=300, env=settings)
     assert len(times(out)) == 3 and {name: times(out)[name] for name in before} == before
     time.sleep(5)
-    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    left = subprocess.run(["pgrep", "-f", place], capture_output=True, text=True, check=False)
+    shutil.rmtree(place)
     assert not left.stdout
