@@ -10,6 +10,7 @@ lists its files:
     devices.py   the choice of device and precision; several processes as one
     plugins.py   methods, formats, backbones and engines of this package and of others
     data/        reading and writing data sets, noise on purpose, drawn scenes, near-duplicates, fingerprints, the cache
+    cluster/     work in shards, done by many processes; Ray
     inputs/      from pairs to tensors: text, sentence encoders, picture backbones and features, augmentation, batches
     scoring/     scores of all pairs in blocks; kernels
     measuring/   metrics, evaluation protocols, confidence intervals, significance

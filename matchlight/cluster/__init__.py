@@ -9,7 +9,7 @@ see the data and the results under the same names. In reading order:
 
     jobs.py         what a shard of work is, and how a worker does it
     ray_workers.py  the only file that knows Ray; another engine has the same `finish`
-    parts.py        a data set in parts: by its own files, or a few thousand pictures each
+    data_parts.py   a data set in parts: by its own files, or a few thousand pictures each
     reading.py      a data set of shards, the broken ones left out
-    results.py      the folder of results and its list
+    shard_folder.py the folder of results and its list
 """

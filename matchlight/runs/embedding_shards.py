@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from matchlight import files
+from matchlight.cluster.data_parts import Part, Parts
 from matchlight.cluster.jobs import Job, Workers
-from matchlight.cluster.parts import Part, Parts
-from matchlight.cluster.results import filling
+from matchlight.cluster.shard_folder import filling
 from matchlight.core import IMAGE, TEXT, BadInput, Json
 from matchlight.inputs.batches import Table
 from matchlight.runs.embeddings import arrays_of

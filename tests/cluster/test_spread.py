@@ -19,10 +19,10 @@ from tiny import SETTINGS, tiny_pairs, tiny_pictures
 
 import matchlight as ml
 from matchlight.cli import main
-from matchlight.cluster import parts
-from matchlight.cluster.parts import Parts
+from matchlight.cluster import data_parts
+from matchlight.cluster.data_parts import Parts
 from matchlight.cluster.ray_workers import RayWorkers
-from matchlight.cluster.results import filling
+from matchlight.cluster.shard_folder import filling
 from matchlight.console import BadInput
 from matchlight.data import formats
 from matchlight.data.formats import webdataset
@@ -97,7 +97,7 @@ def test_a_broken_file_of_the_data_is_told_and_left_out_until_it_is_mended(
 def test_one_vector_an_item_is_the_one_process_writes(
     workers: RayWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART", 10)
+    monkeypatch.setattr(data_parts, "PART", 10)
     formats.write(tiny_pairs(), tmp_path / "data", to="npz")
     run = ml.train("vse_infty", tiny_pairs(), tmp_path / "run", epochs=1, **SMALL)
     export(run, tiny_pairs(), tmp_path / "one.npz")
@@ -126,7 +126,7 @@ def test_sets_of_vectors_are_lists_without_padding(workers: RayWorkers, tmp_path
 def test_parts_are_named_for_their_files_and_hold_every_row_once(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART", 5)
+    monkeypatch.setattr(data_parts, "PART", 5)
     pairs = Pairs.read(shards)
     cut = list(Parts(pairs))
     assert [part.name for part in cut] == [f"pairs-00000{file}-0000{k}" for file in range(3) for k in range(2)]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from matchlight.cluster.data_parts import Part, Parts
 from matchlight.cluster.jobs import Job, Workers
-from matchlight.cluster.parts import Part, Parts
-from matchlight.cluster.results import filling
+from matchlight.cluster.shard_folder import filling
 from matchlight.core import BadInput, Json
 from matchlight.data.formats.feature_shards import LIST, count_of, open_shard, write_shard
 from matchlight.inputs.backbones import Backbone, TokenChoice, backbone

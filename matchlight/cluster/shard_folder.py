@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from matchlight import files
+from matchlight.cluster.data_parts import Parts
 from matchlight.cluster.jobs import Lost, Workers, tell
-from matchlight.cluster.parts import Parts
 from matchlight.cluster.reading import read_on
 from matchlight.console import VERSION, BadInput
 from matchlight.files import Json
