@@ -10,7 +10,12 @@ inside a wrapped forward.) With one process these functions do nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -48,12 +53,24 @@ def pick_precision(name: str, device: torch.device) -> str:
     return name
 
 
-def seed(number: int) -> None:
-    """`torch.manual_seed`, which also keeps a stack trace a call for each kind of device that this machine lacks."""
+def seed(number: int, *, shared: int | None = None) -> None:
+    """`torch.manual_seed`, which also keeps a stack trace a call for each kind of device that this machine lacks.
+
+    `shared` seeds `shared_draw`, where processes have numbers of their own.
+    """
+    _shared.manual_seed(number if shared is None else shared)
     if _has_accelerator():
         torch.manual_seed(number)
     else:
         torch.default_generator.manual_seed(number)
+
+
+_shared = torch.Generator()
+
+
+def shared_draw() -> int:
+    """A seed for changes by item, which every process draws alike: each step of training seeds them anew."""
+    return int(torch.randint(1 << 31, (1,), generator=_shared))
 
 
 @cache
@@ -208,3 +225,69 @@ def barrier() -> None:
     """Wait for everybody."""
     if world() > 1:
         dist.barrier()
+
+
+# ---- when one of several processes ends ------------------------------------------------------------------------------
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the group has ended, so this one cannot go on; the message is one line for a person."""
+
+
+@contextmanager
+def ending_together(kept: str) -> Iterator[None]:
+    """While this lasts, the end of any process ends all of them, with one line for the group that ends in `kept`.
+
+    Those that are left learn of it from torchrun, which sends them SIGTERM, or from an exchange that breaks off. The
+    signal is waited for by a thread: the main one may be inside an exchange that never returns.
+    """
+    if world() == 1:
+        yield
+        return
+    line = f"one of {world()} processes has ended, so all of them stop; {kept}"
+    try:
+        with _leaving_on_sigterm(line):
+            yield
+    except RuntimeError as problem:
+        if isinstance(problem, dist.DistError) or "gloo" in str(problem) or "NCCL" in str(problem):
+            raise ProcessLost(line) from problem
+        raise
+
+
+@contextmanager
+def _leaving_on_sigterm(line: str) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may ask for signals
+        yield
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+
+    def wait() -> None:
+        while (got := os.read(read, 1)) != bytes([signal.SIGTERM]):
+            if not got:
+                return
+        if is_first_to_say(line):
+            print(f"matchlight: {line}", file=sys.stderr, flush=True)
+        os._exit(1)  # files are replaced as a whole: nothing is lost that was saved
+
+    before, signals = signal.signal(signal.SIGTERM, lambda *_: None), signal.set_wakeup_fd(write)
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(signals)
+        signal.signal(signal.SIGTERM, before)
+        os.close(write)  # ends the thread
+
+
+def is_first_to_say(line: str) -> bool:
+    """Whether no other process of the group has said this line yet: what all of them meet is told once."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+        return True
+    place, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:  # a store that torchrun itself keeps, so it is there whichever process has ended
+        store = dist.TCPStore(place, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
+        said = store.add(f"matchlight said {os.environ.get('TORCHELASTIC_RESTART_COUNT')} {line}", 1)
+    except (RuntimeError, ValueError):
+        return True
+    return bool(said == 1)

@@ -1,6 +1,6 @@
-"""Two processes that work together, and 12 steps of recipes taken alone and by two.
+"""Processes that work together (two, or more), and 12 steps of recipes taken alone and by two.
 
-The two are forked from a server that has imported what they need: importing takes longer than the work.
+They are forked from a server that has imported what they need: importing takes longer than the work.
 """
 
 from __future__ import annotations
@@ -63,12 +63,19 @@ def losses(name: str) -> list[float]:
     return out
 
 
-def together(work: Callable[..., None], *arguments: object) -> None:
-    """`work(rank, *arguments)` in two processes that can meet; what fails there is raised here."""
-    multiprocessing.set_forkserver_preload([__name__, "torch._dynamo", "transformers.models.clip.modeling_clip"])
+def together(work: Callable[..., None], *arguments: object, count: int = 2) -> None:
+    """`work(rank, *arguments)` in processes that can meet; what fails there is raised here."""
     with tempfile.TemporaryDirectory() as folder:
-        given = (f"file://{folder}/meet", dict(os.environ), work, arguments)
-        mp.start_processes(_join, args=given, nprocs=2, start_method="forkserver")
+        started(Path(folder), work, *arguments, count=count).join()
+
+
+def started(folder: Path, work: Callable[..., None], *arguments: object, count: int = 2) -> mp.ProcessContext:
+    """The same without waiting for them; they meet in `folder`."""
+    multiprocessing.set_forkserver_preload([__name__, "torch._dynamo", "transformers.models.clip.modeling_clip"])
+    given = (f"file://{folder}/meet", count, dict(os.environ), work, arguments)
+    context = mp.start_processes(_join, args=given, nprocs=count, start_method="forkserver", join=False)
+    assert context is not None
+    return context
 
 
 def apart(work: Callable[..., None], *arguments: object) -> None:
@@ -84,12 +91,17 @@ def _alone(rank: int, environment: dict[str, str], work: Callable[..., None], ar
 
 
 def _join(
-    rank: int, place: str, environment: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]
+    rank: int,
+    place: str,
+    count: int,
+    environment: dict[str, str],
+    work: Callable[..., None],
+    arguments: tuple[object, ...],
 ) -> None:
     os.environ.update(environment)  # the server has that of the time it was started
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # both are on this machine: no name has to be looked up
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=count)
     work(rank, *arguments)
     dist.destroy_process_group()
 

@@ -32,6 +32,8 @@ def explain(error: BaseException) -> tuple[int, list[str]]:
         return BAD_INPUT, [_system(error)]
     if isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error):
         return BAD_INPUT, ["not enough memory for these sizes; a smaller batch= or dim= needs less"]
+    if type(error).__name__ == "ProcessLost":  # its class is not known here before torch is loaded
+        return FAILURE, [one_line(str(error))]
     what = one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
     return FAILURE, [f"internal failure: {what}", f"set {DEBUG}=1 for the traceback"]
 
@@ -41,6 +43,9 @@ def report(error: BaseException) -> int:
     code, lines = explain(error)
     if os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exception(error)
+    devices = sys.modules.get("matchlight.devices")  # not loaded: there is one process
+    if devices is not None and not devices.is_first_to_say(lines[0]):
+        return code
     for number, line in enumerate(lines):
         print(line if number else f"matchlight: {line}", file=sys.stderr)
     return code

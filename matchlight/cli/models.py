@@ -28,6 +28,7 @@ OPTIONS = (
     "resume",
     "save-minutes",
     "seed",
+    "stream",
     "tensorboard",
 )  # of train
 CHECKPOINTS = "Authors' files (several make an ensemble), hf:NAME_OR_FOLDER, or a run with LoRA adapters to merge."
@@ -100,6 +101,12 @@ class TrainOptions:
     precision: Annotated[str, typer.Option(help="auto, fp32, tf32 or bf16.")] = "auto"
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run left off.")] = False
     save_minutes: Annotated[float, typer.Option(help="Save at the latest after so many minutes.")] = 2.0
+    stream: Annotated[
+        str,
+        choice(
+            "--stream", ("auto", "always", "never"), "Read pictures anew for each batch; auto: if a store is too large."
+        ),
+    ] = "auto"
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="wandb|mlflow|tensorboard", help="Curves for another tool; may be repeated."),
@@ -135,6 +142,7 @@ def train(asked: TrainOptions) -> None:
         resume=asked.resume,
         start=source,
         save_minutes=asked.save_minutes,
+        stream=asked.stream,
         log=asked.log or [],
         tensorboard=asked.tensorboard,
         **given,

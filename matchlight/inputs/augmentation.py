@@ -147,19 +147,19 @@ def drop_words(
     """
     if mode not in ("zero", "mixed"):
         raise ValueError(f"{mode!r} is no way to drop words; known: zero, mixed")
-    length = items.x.shape[1]
-    draw = _draws(items, 2 * length, seed, "words")
+    length = items.x.shape[1]  # of the longest caption beside it, so that no draw may depend on it
+    first, second = _draws(items, length, seed, "words"), _draws(items, length, seed, "other words")
     if joined is not None:
-        first = _first_piece(joined[items.x])
-        draw = torch.cat([half.gather(1, first) for half in draw.chunk(2, 1)], 1)
-    hit = _real(items) & (draw[:, :length] < p)
+        begins = _first_piece(joined[items.x])
+        first, second = first.gather(1, begins), second.gather(1, begins)
+    hit = _real(items) & (first < p)
     for token in special:
         hit &= items.x != token
     if mode == "zero":
         return replace(items, x=items.x.masked_fill(hit, word))
     if vocabulary < 1:
         raise ValueError("mode 'mixed' draws other words: it needs the size of the vocabulary")
-    return _mixed(items, hit, draw[:, :length] / p, draw[:, length:], word, vocabulary)
+    return _mixed(items, hit, first / p, second, word, vocabulary)
 
 
 def _first_piece(joined: Tensor) -> Tensor:

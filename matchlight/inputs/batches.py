@@ -14,10 +14,12 @@ from torch import Tensor
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Items
 from matchlight.inputs.caption_states import CaptionStates
+from matchlight.inputs.features.stream import PixelStream
 from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
 
 T = TypeVar("T")
+SMALL = 8  # rows: a last batch of fewer joins the one before
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -51,7 +53,7 @@ class Table:
 
     def _make_resident(self) -> Tensor | None:
         """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or isinstance(self.images, PixelStream):
             return None
         return moved_to(self.device, self.images, room=torch.cuda.mem_get_info(self.device)[0] // 4)
 
@@ -165,16 +167,17 @@ def fewest() -> int:
 
 
 def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
-    """Shuffled rows in batches of `size`; a last batch too small to learn from joins the one before.
+    """Shuffled rows in batches of `size`, every row once; a last batch too small to learn from joins the one before.
 
-    One pair has no negative and no variance, and every process needs a pair to read.
-    `even` fills the last batch up with rows of the first, so that all batches have one size.
+    One pair has no negative and no variance, and every process needs a pair to read. What is too small does not follow
+    from the number of processes while that is at most SMALL and half a batch: any such number takes the same steps.
+    `even` makes the batches equal, to one row: a backbone plans anew for every size.
     """
     order, size = rng.permutation(rows), max(size, fewest())
-    if even and len(order) > size:
-        order = np.concatenate([order, order[: -len(order) % size]])
+    if even:
+        return np.array_split(order, max(1, min(-(-len(order) // size), len(order) // fewest())))
     parts = [order[start : start + size] for start in range(0, len(order), size)]
-    if len(parts) > 1 and len(parts[-1]) < fewest():
+    if len(parts) > 1 and len(parts[-1]) < max(fewest(), min(SMALL, size // 2)):
         parts[-2:] = [np.concatenate(parts[-2:])]
     return parts
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matchlight.inputs.joint_models import JointModel
     from matchlight.inputs.onnx_towers import OnnxTowers
 
+Stream = Literal["auto", "always", "never"]
 LITE = "lite0"  # the backbone that comes with us
 
 
@@ -173,26 +174,44 @@ def _square(size: Size) -> int | Size:
     return size[0] if size[0] == size[1] else size
 
 
-def _images(pairs: Pairs, view: View, device: torch.device) -> tuple[FeatureSource, list[int]]:
+def streams(pairs: Pairs, view: View, device: torch.device, asked: Stream = "auto") -> bool:
+    """Whether pictures are read anew for each batch rather than once into a store; `view` knows its size.
+
+    Several processes must agree: the room on a disk changes while one of them asks.
+    """
+    from matchlight.inputs import features
+    from matchlight.inputs.features.stream import is_too_large
+
+    if asked not in get_args(Stream):
+        raise BadInput(f"--stream {asked}: {', '.join(get_args(Stream))}")
+    if asked != "auto" or view.kind == "given" or (view.kind != "pixels" and pairs.features is not None):
+        return asked == "always"
+    if view.kind == "pixels":
+        return is_too_large(features.store_of_pixels(pairs, view.preprocessing))
+    choice = view.choice or EVERY_CELL
+    return is_too_large(features.planned(pairs, view.backbone, view.kind, device, view.preprocessing, choice)[2])
+
+
+def _images(pairs: Pairs, view: View, device: torch.device, streamed: bool) -> tuple[FeatureSource, list[int]]:
     from matchlight.inputs import features
 
     if view.kind == "given":
         if pairs.features is None:
             raise BadInput(f"{pairs.root}: this model reads ready-made features, and this set has pictures only")
         return pairs.features, []
-    store: features.Store
+    source: features.Store | features.PixelStream
+    made, choice = view.preprocessing, view.choice or EVERY_CELL
     if view.kind == "pixels":
-        store = features.pixels(pairs, view.preprocessing)
-    else:
-        store = features.extract(
-            pairs,
-            backbone=view.backbone,
-            kind=view.kind,
-            device=device.type,
-            size=view.preprocessing,
-            choice=view.choice or EVERY_CELL,
+        source = (features.pixel_stream if streamed else features.pixels)(pairs, made)
+    elif streamed and pairs.features is None:
+        source = features.feature_stream(
+            pairs, backbone=view.backbone, kind=view.kind, device=device, size=made, choice=choice
         )
-    return store, list(store.broken)
+    else:
+        source = features.extract(
+            pairs, backbone=view.backbone, kind=view.kind, device=device.type, size=made, choice=choice
+        )
+    return source, list(source.broken)
 
 
 def _pieces(pairs: Pairs, view: View) -> Captions:
@@ -240,11 +259,15 @@ def prepare(
     device: torch.device,
     vocabulary: Vocabulary | None = None,
     train: str = "train",
+    streamed: bool | None = None,
 ) -> Inputs:
-    """Read pictures as `view` says, captions with `vocabulary` (built from the training split where none is given)."""
+    """Read pictures as `view` says, captions with `vocabulary` (built from the training split where none is given).
+
+    `streamed`: pictures are read anew for each batch rather than once into a store; None: where that is too large.
+    """
     view = view.with_size(device)
     pairs = boxes.attach(pairs) if view.boxes else pairs
-    images, broken = _images(pairs, view, device)
+    images, broken = _images(pairs, view, device, streams(pairs, view, device) if streamed is None else streamed)
     rows = pairs.rows(train) if train in pairs.split_names else np.arange(0)
     if pairs.text_features is not None:
         captions, vocabulary = None, None

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Items, Matcher, Similarity, Sizes
 from matchlight.inputs.augmentation import row_uniform
 from matchlight.methods.pie_net import BothWays, LocalAttention, Polysemous, Pooled, polysemous_image, polysemous_text
@@ -61,7 +62,7 @@ class Gaussian(nn.Module):
         parts = self.mean.parts(items)
         mean = self.mean.sets(parts, items)[0][:, 0].float()
         log_sigma = self.spread(parts, items).float()
-        seed = int(torch.randint(2, 1 << 31, (1,))) if self.training else self.seed
+        seed = 2 + devices.shared_draw() if self.training else self.seed
         noise = normal(items.id.to(mean.device), self.samples, mean.shape[-1], seed=seed)
         drawn = mean[:, None] + log_sigma.exp()[:, None] * noise
         if torch.is_inference_mode_enabled() and not self.keep:

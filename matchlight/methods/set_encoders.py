@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.core import Embedding, Items
 from matchlight.inputs.augmentation import drop_regions
 from matchlight.methods.slots import SetPrediction, place_codes
-from matchlight.parts.encoders import ReadPieces, draw, last_state, lengths, states_of, turn
+from matchlight.parts.encoders import ReadPieces, last_state, lengths, states_of, turn
 from matchlight.parts.layers import BatchNorm, pooling_by
 
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
@@ -72,7 +73,7 @@ class RegionSets(nn.Module):
         """(N, K, dim)."""
         items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
         if self.training and self.drop and items.x.shape[1] > 1:
-            items = drop_regions(items, seed=draw(), p=self.drop)
+            items = drop_regions(items, seed=devices.shared_draw(), p=self.drop)
         x = items.x
         if self.slots.padding == "official" and items.mask is not None:
             x = x * items.mask[..., None]  # padding takes part there: it must be what the authors pad with

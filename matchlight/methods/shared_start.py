@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.console import say
 from matchlight.core import TEXT, BadInput, Embedding, Items, Matcher
 from matchlight.inputs.augmentation import drop_words
 from matchlight.inputs.batches import Table
 from matchlight.inputs.sentence_encoders import Bert, bert_of
 from matchlight.inputs.text.word_vectors import length_of_vectors, read_word_vectors
-from matchlight.methods.shared_tokens import WordTokens, chance, first_places
+from matchlight.methods.shared_tokens import WordTokens, first_places
 from matchlight.methods.shared_transformer import NOTHING
 from matchlight.training.contract import TrainingRun
 from matchlight.training.strategies import Plain
@@ -83,7 +84,9 @@ class PieceTokens(nn.Module):
         """(N, L, dim), in training with the pieces to guess as "target" (N, L)."""
         items, extra = first_places(items, self.longest), {}
         if self.training and self.share:
-            masked = drop_words(items, seed=chance(), p=self.share, word=self.mask_piece, special=self.special)
+            masked = drop_words(
+                items, seed=devices.shared_draw(), p=self.share, word=self.mask_piece, special=self.special
+            )
             extra["target"] = torch.where(masked.x != items.x, items.x, NOTHING)
             items = masked
         where = self.places.weight[: items.x.shape[1]]

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.core import BadInput, Embedding, Items
 from matchlight.inputs.augmentation import drop_words, row_uniform
 from matchlight.methods.shared_transformer import NOTHING
@@ -27,11 +28,6 @@ from matchlight.parts.layers import glorot, masked_mean
 PLACES = 512  # words behind the last place share it
 START, END, UNK = 1, 2, 3  # ids of special words in every vocabulary of this kind
 WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)  # left, top, right, bottom, area in parts of the picture
-
-
-def chance() -> int:
-    """A fresh seed from torch's own, which a run sets at every step."""
-    return int(torch.randint(1 << 31, (1,)))
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class RegionTokens(nn.Module):
     @torch.no_grad()
     def _targets(self, look: Look, ids: Tensor) -> Tensor:
         kind = self.looks_like(look.x, look.mask) if look.kind is None else look.kind
-        asked = row_uniform(ids, kind.shape[1], chance()) < self.share
+        asked = row_uniform(ids, kind.shape[1], devices.shared_draw()) < self.share
         asked &= (kind >= 0) & (kind < self.objects)
         asked = asked if look.mask is None else asked & look.mask
         return torch.where(asked, kind, NOTHING)
@@ -185,7 +181,9 @@ class WordTokens(nn.Module):
         """(N, L, dim), in training with the words to guess as "target" (N, L)."""
         items, extra = first_places(items, self.longest), {}
         if self.training and self.share:
-            masked = drop_words(items, seed=chance(), p=self.share, word=self.mask_word, special=(START, END))
+            masked = drop_words(
+                items, seed=devices.shared_draw(), p=self.share, word=self.mask_word, special=(START, END)
+            )
             extra["target"] = torch.where(masked.x != items.x, items.x, NOTHING)
             items = masked
         states = self.words(items)

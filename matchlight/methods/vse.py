@@ -19,10 +19,11 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Items, Matcher, Sizes
 from matchlight.inputs.augmentation import changed, drop_regions
 from matchlight.parts.canonical_start import start_canonically
-from matchlight.parts.encoders import LastState, ReadPieces, Words, draw, gru_names, lengths
+from matchlight.parts.encoders import LastState, ReadPieces, Words, gru_names, lengths
 from matchlight.parts.layers import Residual, glorot, masked_mean, pooling_by, unit
 from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.parts.similarities import Dot, Order
@@ -128,7 +129,7 @@ class PooledRegions(nn.Module):
         """(N, 1, dim)."""
         items = self.inputs(items)
         if self.training and self.drop and items.x.shape[1] > 1:
-            items = drop_regions(items, seed=draw(), p=self.drop)
+            items = drop_regions(items, seed=devices.shared_draw(), p=self.drop)
         return Embedding(unit(self.pooled(items))[:, None])
 
     def inputs(self, items: Items) -> Items:

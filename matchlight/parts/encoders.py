@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from matchlight import devices
 from matchlight.core import BadInput, Embedding, Items
 from matchlight.inputs.augmentation import PAD, drop_words
 from matchlight.inputs.backbones import backbone
@@ -138,11 +139,6 @@ class Seen(nn.Module):
         return replace(items, x=self.backbone(items.x.float()), mask=None)
 
 
-def draw() -> int:
-    """A seed from torch's own stream, which every training step seeds anew."""
-    return int(torch.randint(1 << 31, (1,)))
-
-
 class ReadPieces(nn.Module):
     """Captions through a pretrained sentence encoder, one state a word piece, and a projection of those states."""
 
@@ -173,7 +169,7 @@ class ReadPieces(nn.Module):
         if self.training and self.drop:
             items = drop_words(
                 items,
-                seed=draw(),
+                seed=devices.shared_draw(),
                 p=self.drop,
                 mode="mixed",
                 joined=self.joined,

@@ -17,7 +17,7 @@ from matchlight.devices import pick_device
 from matchlight.inputs.backbones.base import loaded_later
 from matchlight.inputs.joint_models import OWN
 from matchlight.inputs.joint_models.model_files import without_weights
-from matchlight.inputs.prepare import Inputs, View, prepare, view_of
+from matchlight.inputs.prepare import Inputs, Stream, View, prepare, streams, view_of
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.measuring.protocols.measured import Unfit
@@ -54,6 +54,7 @@ class TrainOptions:
     resume: bool = False
     start: Run | None = None  # its weights are the first ones
     save_minutes: float = 2.0
+    stream: Stream = "auto"  # whether pictures are read anew for each batch; "auto": where a store would be too large
     log: str | Sequence[str] = ()  # tools that curves go to: tensorboard, wandb, mlflow
     tensorboard: bool = False  # the older way to ask for it
 
@@ -91,8 +92,9 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
         check_free(folder, resume=options.resume)
     flat = settle_arguments(flat, begun=_begun_with(folder))
     home = _home_of_model(folder, options.start, flat)
-    view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home)
-    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options))
+    view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home).with_size(where)
+    streamed: bool = devices.broadcast(streams(pairs, view, where, options.stream))
+    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options), streamed=streamed)
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
     info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": begun_from(options.start)}
@@ -111,11 +113,10 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
         _borrow(trainer, options.start)
         recipe.strategy.begin_from(trainer, options.start.folder)
     recipe.strategy.check(trainer)
-    _fit(trainer, info | _of_data(inputs, pairs), options)
-    if devices.rank() == 0 and flat.get("tune") not in (None, "lora"):
-        without_weights(folder / OWN)
-    if devices.rank() == 0:
-        write_card(folder)
+    saved = f"{folder} keeps what was saved, and the same command with --resume goes on, with any number of processes"
+    with devices.ending_together(saved):
+        _fit(trainer, info | _of_data(inputs, pairs), options)
+        _finish(folder, flat)
     run = Run.load(folder, device=where.type)
     if devices.rank() == 0 and recipe.protocol != "labels":
         keep_chances(folder, run.matcher, inputs.table, run.read_words(pairs), seed=options.seed)
@@ -175,6 +176,15 @@ def _words(folder: Path, options: TrainOptions) -> Vocabulary | None:
     if options.resume and kept.exists() and (folder / "recipe.json").exists():
         return Vocabulary.load(kept)
     return options.start.vocabulary if options.start else None
+
+
+def _finish(folder: Path, flat: dict[str, Value]) -> None:
+    """What is done once with a trained model's files; nobody opens the run before they are final."""
+    if devices.rank() == 0:
+        if flat.get("tune") not in (None, "lora"):
+            without_weights(folder / OWN)
+        write_card(folder)
+    devices.barrier()
 
 
 def _file_of(method: Method) -> Info:

@@ -178,7 +178,7 @@ class Trainer:
         return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
     def _step(self, network: Network, phase: Phase, batch: Batch, steps: int) -> None:
-        devices.seed(self._step_seed(devices.rank()))
+        devices.seed(self._step_seed(devices.rank()), shared=self._step_seed(0))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
         batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
         network.matcher.train()

@@ -99,6 +99,16 @@ def test_an_item_is_changed_in_the_same_way_alone_and_in_company(name):
     assert torch.equal(CHANGES[name](items).x, whole.x)  # and again the same
 
 
+@pytest.mark.parametrize("name", ["zero", "mixed"])
+def test_a_caption_is_changed_in_the_same_way_beside_longer_ones(name):
+    short, long = [3, 4, 5, 6, 7], list(range(1, 12))
+    for place in range(20):
+        alone, beside = words([short]), words([short, long])
+        alone.id[:], beside.id[0] = place, place
+        one, two = CHANGES[name](alone), CHANGES[name](beside)
+        assert one.x[0][one.mask[0]].tolist() == two.x[0][two.mask[0]].tolist()
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_was_given_stays_untouched(name):
     items = made(name)

@@ -68,9 +68,21 @@ def test_every_process_gets_something_to_read(table, monkeypatch: pytest.MonkeyP
         assert len(batch.sides[IMAGE]) == len(batch.sides[TEXT]) == 1 and batch.core == (4, 4)
 
 
-def test_even_batches_all_have_one_size() -> None:
+def test_even_batches_differ_by_one_row_at_most_and_hold_every_row_once() -> None:
     parts = plan(np.arange(20), 8, seeded(0), even=True)
-    assert [len(p) for p in parts] == [8, 8, 8] and set(np.concatenate(parts).tolist()) == set(range(20))
+    assert [len(p) for p in parts] == [7, 7, 6] and sorted(np.concatenate(parts).tolist()) == list(range(20))
+    assert [len(p) for p in plan(np.arange(3), 2, seeded(0), even=True)] == [3]  # never one pair alone
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_the_number_of_processes_changes_no_batch(even: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows in range(8, 90):
+        plans = []
+        for world in (1, 2, 4, 8):
+            monkeypatch.setattr("matchlight.devices.world", lambda world=world: world)
+            plans.append([part.tolist() for part in plan(np.arange(rows), 16, seeded(rows), even=even)])
+        assert plans[0] == plans[1] == plans[2] == plans[3]
+        assert sorted(sum(plans[0], [])) == list(range(rows))
 
 
 def test_draws_depend_on_their_numbers_alone() -> None:

@@ -8,7 +8,7 @@ Every picture is resized whole, sides unequal if need be, to one size: nothing a
 has the same number of cells. A network of transformers (hf:NAME) gets what its own preprocessor makes. Pictures are
 decoded by threads ahead of the network. One that cannot be read gets a row of zeros, is counted, and is listed in
 `store.broken`. decode.py makes pixels of pictures, runtimes.py says what computes the network, fill.py writes a store,
-store.py reads one; spread.py has many processes do it; detectors.py finds regions.
+store.py reads one; stream.py does without one; spread.py has many processes do it; detectors.py finds regions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from matchlight.console import say
@@ -31,22 +30,25 @@ from matchlight.inputs.backbones import Backbone, Size, TokenChoice, as_size, ba
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
-from matchlight.inputs.features.runtimes import OTHER_NUMBERS, asked_for, computed_by
+from matchlight.inputs.features.runtimes import OTHER_NUMBERS, asked_for, computed, computed_by
 from matchlight.inputs.features.store import FeatureStore, GivenFeatures, PixelStore, S, Store
+from matchlight.inputs.features.stream import FeatureStream, PixelStream
 from matchlight.inputs.preprocessing import Preprocessing
 from matchlight.inputs.weights.ordinary_names import settled
 
 if TYPE_CHECKING:
+    import torch
+
     from matchlight.pairs import Pairs, PictureSource
 
 __all__ = [
-    "Backbone", "FeatureStore", "PixelStore", "Store", "backbone", "cache_clear", "cache_listing", "encode", "extract",
-    "pixels",
+    "Backbone", "FeatureStore", "FeatureStream", "PixelStore", "PixelStream", "Store", "backbone", "cache_clear",
+    "cache_listing", "encode", "extract", "feature_stream", "pixel_stream", "pixels", "planned", "store_of_pixels",
 ]  # fmt: skip
 
+Meta = dict[str, Any]  # a store's description, as meta.json holds it
 KINDS = ("grid", "pooled")
 CPU_BATCH = 8 * 160 * 160  # pixels at once: on a CPU small batches stay in its caches and are twice as fast
-LARGEST = 65504.0  # the largest float16
 
 
 def extract(
@@ -70,21 +72,8 @@ def extract(
     if pairs.features is not None:
         given = pairs.features
         return given if isinstance(given, FeatureStore) else GivenFeatures(given)
-    if kind not in KINDS:
-        raise BadInput(f"{kind!r} is no kind of feature; known: {', '.join(KINDS)}")
+    network, made, meta = planned(pairs, backbone, kind, pick_device(device), size, choice)
     source, where = pictures_of(pairs), pick_device(device)
-    wanted = None if isinstance(size, str | Preprocessing | None) else as_size(size)
-    network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted, choice)
-    made = size if isinstance(size, Preprocessing) else network.preprocessing(wanted or network.usual_size(where))
-    meta = described(
-        pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint()
-    )
-    if isinstance(network, TokenBackbone):
-        meta |= {"tokens": network.tokens, "cells": network.cell_grid}
-    if (runtime := asked_for(network)) in OTHER_NUMBERS:
-        meta |= {"runtime": runtime}
-    tail = (network.cells(made.size), network.dim) if kind == "grid" else (network.pooled_dim,)
-    meta |= {"shape": (len(source), *tail), "dtype": "float16"}
     many = batch or (max(1, CPU_BATCH // (made.size[0] * made.size[1])) if where.type == "cpu" else 128)
 
     def produce(start: int) -> Iterator[Rows]:
@@ -94,11 +83,36 @@ def extract(
     return reported(kept(FeatureStore, meta, produce, _path(out)), pairs)
 
 
+def planned(
+    pairs: Pairs,
+    backbone: str | Backbone,
+    kind: str,
+    where: torch.device,
+    size: int | Size | Preprocessing | str | None,
+    choice: TokenChoice | None,
+) -> tuple[Backbone, Preprocessing, Meta]:
+    """The network, what it sees of a picture, and the description of the store of its features."""
+    if kind not in KINDS:
+        raise BadInput(f"{kind!r} is no kind of feature; known: {', '.join(KINDS)}")
+    wanted = None if isinstance(size, str | Preprocessing | None) else as_size(size)
+    network = backbone if isinstance(backbone, Backbone) else _named(backbone, wanted, choice)
+    made = size if isinstance(size, Preprocessing) else network.preprocessing(wanted or network.usual_size(where))
+    source = pictures_of(pairs)
+    meta = described(
+        pairs, source, made, what="features", backbone=network.name, kind=kind, weights=network.fingerprint()
+    )
+    if isinstance(network, TokenBackbone):
+        meta |= {"tokens": network.tokens, "cells": network.cell_grid}
+    if (runtime := asked_for(network)) in OTHER_NUMBERS:
+        meta |= {"runtime": runtime}
+    tail = (network.cells(made.size), network.dim) if kind == "grid" else (network.pooled_dim,)
+    return network, made, meta | {"shape": (len(source), *tail), "dtype": "float16"}
+
+
 def pixels(pairs: Pairs, size: int | Size | Preprocessing = (224, 224), *, out: str | Path | None = None) -> PixelStore:
     """All pictures of `pairs` decoded once to one size, uint8, from the cache where they are there already."""
     source, made = pictures_of(pairs), size if isinstance(size, Preprocessing) else Preprocessing(as_size(size))
-    meta = described(pairs, source, made, what="pixels")
-    meta |= {"shape": (len(source), 3, *made.size), "dtype": "uint8"}
+    meta = store_of_pixels(pairs, made)
 
     def produce(start: int) -> Iterator[Rows]:
         return decoded(source, start, made, 32)
@@ -106,12 +120,33 @@ def pixels(pairs: Pairs, size: int | Size | Preprocessing = (224, 224), *, out: 
     return reported(kept(PixelStore, meta, produce, _path(out)), pairs)
 
 
+def store_of_pixels(pairs: Pairs, made: Preprocessing) -> Meta:
+    """The description of the store of these pixels."""
+    source = pictures_of(pairs)
+    return described(pairs, source, made, what="pixels") | {"shape": (len(source), 3, *made.size), "dtype": "uint8"}
+
+
+def pixel_stream(pairs: Pairs, made: Preprocessing) -> PixelStream:
+    """All pictures of `pairs`, decoded anew for each batch."""
+    return PixelStream(pictures_of(pairs), made)
+
+
+def feature_stream(
+    pairs: Pairs, *, backbone: str, kind: str, device: torch.device, size: Preprocessing, choice: TokenChoice
+) -> FeatureStream:
+    """Features of all pictures of `pairs`, computed anew for each batch."""
+    network, made, meta = planned(pairs, backbone, kind, device, size, choice)
+    source = pictures_of(pairs)
+    runs = computed_by(network.for_inference().to(device), source, made, left=len(source))
+    return FeatureStream(source, made, runs, kind, meta["shape"])
+
+
 def encode(
     images: Sequence[Image.Image], network: Backbone, *, kind: str = "grid", size: int | Size | Preprocessing
 ) -> np.ndarray:
     """Features of a few pictures in hand, made as `extract` makes them; `store.meta` knows kind and size."""
     made = size if isinstance(size, Preprocessing) else network.preprocessing(as_size(size))
-    return _run(network.eval(), np.stack([made.pixels(image) for image in images]), kind)
+    return computed(network.eval(), np.stack([made.pixels(image) for image in images]), kind)
 
 
 def _named(name: str, size: Size | None, choice: TokenChoice | None) -> Backbone:
@@ -129,7 +164,7 @@ def pictures_of(pairs: Pairs) -> PictureSource:
     return pairs.pictures
 
 
-def described(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any) -> dict[str, Any]:
+def described(pairs: Pairs, source: PictureSource, made: Preprocessing, **more: Any) -> Meta:
     """All that a store's content depends on."""
     digest = hashlib.sha256()
     for stamp in stamps(source):
@@ -147,7 +182,7 @@ def _seen(
     """Batches of features from row `start` on; rows of broken pictures are zeros."""
 
     def look(rows: np.ndarray) -> np.ndarray:
-        return _run(network, rows, kind)
+        return computed(network, rows, kind)
 
     if network.mean.device.type == "cpu":  # type: ignore[union-attr]
         batches = decoded(source, start, made, batch, then=look)
@@ -157,15 +192,6 @@ def _seen(
         found[[place - start for place in broken]] = 0
         start += len(found)
         yield found, broken
-
-
-@torch.inference_mode()
-def _run(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
-    pixels = torch.from_numpy(rows).to(network.mean.device)
-    half = pixels.is_cuda and network.rate_share < 1 and torch.cuda.is_bf16_supported()  # transformers bear it
-    with torch.autocast("cuda", torch.bfloat16, enabled=half):
-        features = network(pixels) if kind == "grid" else network.pooled(pixels)
-    return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 
 def reported(store: S, pairs: Pairs) -> S:

@@ -34,10 +34,15 @@ def with_key(meta: dict[str, Any]) -> dict[str, Any]:
     return {**meta, "key": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def place_of(meta: dict[str, Any]) -> Path:
+    """The folder of the cache that holds the store of this description, or will."""
+    key: str = with_key(meta)["key"]
+    return cache.folder() / key[:32]
+
+
 def kept(cls: type[S], meta: dict[str, Any], produce: Produce, out: Path | None) -> S:
     """The store of this description: found in the cache (or in `out`), or made there now."""
-    meta = with_key(meta)
-    folder = out or cache.folder() / meta["key"][:32]
+    folder, meta = out or place_of(meta), with_key(meta)
     try:
         with cache.locked(folder):
             if not _finished(folder, meta, ours=out is None):
@@ -52,7 +57,8 @@ def kept(cls: type[S], meta: dict[str, Any], produce: Produce, out: Path | None)
 
 def _explained(error: OSError, folder: Path, size: int) -> str:
     if error.errno == errno.ENOSPC:
-        return f"{folder}: the disk is full ({size / 1e9:.2f} GB are needed); what is done is kept, run it again"
+        needed = f"the disk is full ({size / 1e9:.2f} GB are needed)"
+        return f"{folder}: {needed}; what is done is kept, run it again (`train --stream always` needs no room)"
     return f"{folder}: cannot be written ({error.strerror}); set MATCHLIGHT_CACHE to a folder that can"
 
 

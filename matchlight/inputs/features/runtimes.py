@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MANY = 1000  # pictures from which it is worth the seconds that writing a network as ONNX takes
 OTHER_NUMBERS = ("onnx-int8", "torch-bf16")  # runtimes whose features are kept apart from all others
 VARIABLE = "MATCHLIGHT_RUNTIME"
+LARGEST = 65504.0  # the largest float16
 SAMPLE = 32  # pictures that are compared with torch, and that int8 takes its ranges from
 
 
@@ -54,6 +55,16 @@ def computed_by(network: Backbone, source: PictureSource, made: Preprocessing, *
         if wanted == "auto":
             return network
         raise
+
+
+@torch.inference_mode()
+def computed(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
+    """Features of these pixels as they are stored, float16: a vector a cell ("grid") or their mean ("pooled")."""
+    pixels = torch.from_numpy(rows).to(network.mean.device)
+    half = pixels.is_cuda and network.rate_share < 1 and torch.cuda.is_bf16_supported()  # transformers bear it
+    with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        features = network(pixels) if kind == "grid" else network.pooled(pixels)
+    return features.float().clamp(-LARGEST, LARGEST).half().cpu().numpy()
 
 
 def in_bfloat16(network: Backbone) -> Backbone:
