@@ -22,6 +22,7 @@ import numpy as np
 from matchlight import devices
 from matchlight.console import say
 from matchlight.data import cache
+from matchlight.data.formats.sources import Pictures
 from matchlight.inputs.backbones import Backbone
 from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.inputs.features.fill import place_of
@@ -148,5 +149,6 @@ class FeatureStream(PixelStream):
 
 def _absent(source: PictureSource) -> list[int]:
     """Places of pictures that are known to be missing without reading any."""
-    weigh = getattr(source, "weigh", None)
-    return [place for place in range(len(source)) if weigh(place) < 0] if weigh is not None else []
+    if not isinstance(source, Pictures):
+        return []
+    return [place for place in range(len(source)) if source.size_in_bytes(place) < 0]
