@@ -33,12 +33,12 @@ class Part:
         """Changes when its names, captions, splits or files do, or what is made of them."""
         digest = hashlib.sha256(f"{settings}\0{fingerprint(self.pairs)}\0".encode())
         digest.update(self.places.astype("<i8").tobytes() + self.rows.astype("<i8").tobytes())
-        weigh = getattr(self.pairs.pictures, "weigh", None)
+        size_of = getattr(self.pairs.pictures, "size_in_bytes", None)
         if self.file is not None:
             about = self.file.stat()
             digest.update(f"{about.st_size} {about.st_mtime_ns}".encode())
-        elif weigh is not None:
-            digest.update(" ".join(str(weigh(index)) for index in range(len(self.places))).encode())
+        elif size_of is not None:
+            digest.update(" ".join(str(size_of(index)) for index in range(len(self.places))).encode())
         if self.pairs.features is not None:
             digest.update(self.pairs.features.stamp().encode())
         return digest.hexdigest()[:32]

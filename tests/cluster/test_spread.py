@@ -136,6 +136,16 @@ def test_parts_are_named_for_their_files_and_hold_every_row_once(
     assert len({part.key("one") for part in cut} | {part.key("other") for part in cut}) == 12
 
 
+def test_a_part_of_loose_pictures_has_another_key_when_one_of_them_is_another_file(tmp_path: Path) -> None:
+    formats.write(tiny_pictures(4, held=1), tmp_path / "loose", to="jsonl")
+    (before,) = Parts(Pairs.read(tmp_path / "loose"))
+    key = before.key("")
+    picture = next(path for path in sorted((tmp_path / "loose" / "images").iterdir()))
+    picture.write_bytes(picture.read_bytes() + b"\0")
+    (after,) = Parts(Pairs.read(tmp_path / "loose"))
+    assert after.key("") != key
+
+
 def test_a_folder_that_is_unfinished_or_of_somebody_else_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), filling(tmp_path / "out", "feature-shards.json", {"kind": "grid"}):
         raise ZeroDivisionError
