@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.neighbours import BLOCK, AuditedRows
+from matchlight.auditing.neighbours import BLOCK, AuditedRows, of_own_group
 
 TEMPERATURE = 0.05
 KEPT = 3  # proposals a pair, so that several models can agree on one
@@ -40,16 +40,19 @@ def _best(
     queries: Tensor, among: Tensor, own: np.ndarray | None, own_group: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Places and probability shares of the best that are of other groups, and the share of the own partner."""
-    step = max(1, BLOCK // len(among))
-    mine, theirs = (torch.from_numpy(np.asarray(x)).to(among.device) for x in (own_group, groups))
+    step, order = max(1, BLOCK // len(among)), np.argsort(groups, kind="stable")
     places, shares, kept = [], [], []
     for start in range(0, len(queries), step):
         some = slice(start, start + step)
-        share = torch.softmax(queries[some] @ among.T / TEMPERATURE, 1)
+        scores = (queries[some] / TEMPERATURE) @ among.T
+        all_of_it = scores.logsumexp(1, keepdim=True)
         if own is not None:
-            kept.append(share.gather(1, torch.from_numpy(own[some]).to(share.device)[:, None])[:, 0].cpu())
-        value, place = share.masked_fill(mine[some, None] == theirs[None], -1.0).topk(min(KEPT, len(among)), dim=1)
-        places.append(place.masked_fill(value < 0, -1).cpu())
-        shares.append(value.clamp(min=0).cpu())
+            mine = scores.gather(1, torch.from_numpy(own[some]).to(scores.device)[:, None])
+            kept.append((mine - all_of_it).exp()[:, 0].cpu())
+        query, place = of_own_group(own_group[some], groups, order)
+        scores[torch.from_numpy(query).to(scores.device), torch.from_numpy(place).to(scores.device)] = -torch.inf
+        value, best = scores.topk(min(KEPT, len(among)), dim=1)
+        places.append(best.masked_fill(value == -torch.inf, -1).cpu())
+        shares.append((value - all_of_it).exp().cpu())
     own_share = torch.cat(kept).numpy() if kept else np.zeros(0, dtype=np.float32)
     return torch.cat(places).numpy().astype(np.int32), torch.cat(shares).numpy(), own_share

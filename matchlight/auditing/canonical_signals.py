@@ -8,66 +8,86 @@ capacity to memorise a pair.
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from matchlight.auditing.better_partners import better_partners
-from matchlight.auditing.gallery import GALLERY, MEASURES, GalleryQuery, gallery_of, vectors_against_gallery
+from matchlight.auditing.gallery import GALLERY, GalleryQuery, gallery_of, vectors_against_gallery
 from matchlight.auditing.neighbours import AuditedRows, Signals
-from matchlight.parts.canonical_correlation import fit_canonical_correlation, scaled_components, sizes_for
+from matchlight.console import say, track
+from matchlight.parts.canonical_correlation import CanonicalMaps, Moments, scaled_components, sizes_for
 from matchlight.training.division import clean_probability_given_share, share_of_wrong
 
 PASSES = 3
+
+
+class CrossValidated:
+    """Fits on all folds but one; their sums are taken once a fold, and each fit is of all of them less its own."""
+
+    def __init__(self, images: Tensor, texts: Tensor, audited: AuditedRows, fold: np.ndarray, *, seed: int):
+        wide, self.kept = sizes_for(len(fold))
+        self.images, self.texts = scaled_components(images, most=wide), scaled_components(texts, most=wide)
+        self.single = self.images.float(), self.texts.float()  # what is compared needs no double precision
+        self.audited, self.fold, self.seed = audited, fold, seed
+        self.inside = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)]
+
+    def signals(self, weight: np.ndarray, *, last: bool) -> Signals:
+        """Signals of every row by fits in which every pair weighs so much; before the last, only what weighs them."""
+        sums = [self._moments(rows, weight) for rows in self.inside]
+        whole = reduce(operator.add, sums)
+        parts = []
+        for k in track(range(len(sums)), "comparing pairs"):
+            parts.append(self._of_fold(k, (whole - sums[k]).fit(kept=self.kept), last=last))
+        return _over_all_folds(parts, self.fold)
+
+    def _moments(self, rows: np.ndarray, weight: np.ndarray) -> Moments:
+        pictures, place = np.unique(self.audited.picture[rows], return_inverse=True)
+        sides = self.images[torch.from_numpy(pictures)], self.texts[torch.from_numpy(rows)]
+        return Moments.of(*sides, torch.from_numpy(place), torch.from_numpy(weight[rows]))
+
+    def _of_fold(self, k: int, fitted: CanonicalMaps, *, last: bool) -> Signals:
+        """The signals of fold k, by the fit on all other folds."""
+        inside, audited = self.inside[k], self.audited
+        others = np.flatnonzero(self.fold != k)
+        gallery = gallery_of(audited.picture, inside, others, size=GALLERY, seed=self.seed)
+        captions = np.concatenate([inside, audited.wrong[inside]])
+        used = np.arange(len(self.fold)) if last else np.unique(np.concatenate([captions, gallery]))
+        sides = self._vectors(fitted, 0, np.unique(audited.picture[used])), self._vectors(fitted, 1, used)
+        query = GalleryQuery(np.tile(audited.picture[inside], 2), captions, gallery, audited.group)
+        scores = vectors_against_gallery(*sides, audited.picture, query, whole=last)
+        signals: Signals = {}
+        for name in scores:
+            signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
+        return signals | (better_partners(*sides, audited, inside) if last else {})
+
+    def _vectors(self, fitted: CanonicalMaps, side: int, used: np.ndarray) -> Tensor:
+        """The vectors of a side that are used, zeros in the places of the others."""
+        if len(used) == len(self.single[side]):
+            return fitted.vectors(side, self.single[side])
+        places = torch.from_numpy(used)
+        out = torch.zeros(len(self.single[side]), self.kept)
+        made = fitted.vectors(side, self.single[side][places])
+        out[places, : made.shape[1]] = made
+        return out
 
 
 def cross_validated_signals(
     images: Tensor, texts: Tensor, audited: AuditedRows, fold: np.ndarray, *, seed: int
 ) -> Signals:
     """Gallery scores of every row and of its manufactured pair, and better partners, by fits that did not see it."""
-    wide, _ = sizes_for(len(fold))
-    images, texts = scaled_components(images, most=wide), scaled_components(texts, most=wide)
-    weight, signals = np.ones(len(fold)), {}
-    for turn in range(PASSES):
-        parts = [
-            _fold_signals(images, texts, audited, fold, k, weight, seed=seed, last=turn == PASSES - 1)
-            for k in _folds(fold)
-        ]
-        signals = _over_all_folds(parts, fold)
+    fits, weight = CrossValidated(images, texts, audited, fold, seed=seed), np.ones(len(fold))
+    for turn in range(PASSES - 1):
+        signals = fits.signals(weight, last=False)
         loss, made = ((signals[f"i2t{end}"] + signals[f"t2i{end}"]) / 2 for end in ("", "_wrong"))
-        weight = np.maximum(clean_probability_given_share(loss, share_of_wrong(loss, made)), 1e-3)
-    return signals
-
-
-def _folds(fold: np.ndarray) -> range:
-    return range(int(fold.max()) + 1)
-
-
-def _fold_signals(
-    images: Tensor,
-    texts: Tensor,
-    audited: AuditedRows,
-    fold: np.ndarray,
-    k: int,
-    weight: np.ndarray,
-    *,
-    seed: int,
-    last: bool,
-) -> Signals:
-    """The signals of fold k, by the fit on all other folds."""
-    others, inside = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-    pairs = images[torch.from_numpy(audited.picture[others])], texts[torch.from_numpy(others)]
-    _, kept = sizes_for(len(fold))
-    fitted = fit_canonical_correlation(*pairs, torch.from_numpy(weight[others]), kept=kept)
-    sides = fitted.vectors(0, images), fitted.vectors(1, texts)
-    gallery = gallery_of(audited.picture, inside, others, size=GALLERY, seed=seed)
-    captions = np.concatenate([inside, audited.wrong[inside]])
-    query = GalleryQuery(np.tile(audited.picture[inside], 2), captions, gallery, audited.group)
-    scores = vectors_against_gallery(*sides, audited.picture, query)
-    signals: Signals = {}
-    for name in MEASURES:
-        signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
-    return signals | (better_partners(*sides, audited, inside) if last else {})
+        share = share_of_wrong(loss, made)
+        if turn == 0:
+            say(f"at first sight about {share:.0%} of the pairs look wrong")
+        weight = np.maximum(clean_probability_given_share(loss, share), 1e-3)
+    return fits.signals(weight, last=True)
 
 
 def _over_all_folds(parts: list[Signals], fold: np.ndarray) -> Signals:

@@ -43,13 +43,13 @@ def fixed_vector_signals(
     sentences = _sentences(captions, folds.rows, vectors, options, device)
     texts = tfidf_vectors(captions, seed=options.seed) if sentences is None else sentences
     space = Space(unit(torch.cat(seen, 1)).to(device), unit(texts).to(device))
-    near = neighbour_signals(space, audited, np.arange(len(captions)), seed=options.seed)
     wide, _ = sizes_for(len(captions))
     sides = (
         torch.cat([principal_components(one, most=wide) for one in seen], 1),
         caption_features(captions, sentences, seed=options.seed),
     )
     plain = cross_validated_signals(*sides, audited, folds.fold, seed=options.seed)
+    near = neighbour_signals(space, audited, np.arange(len(captions)), seed=options.seed)
     signals = {f"free_{name}": value for name, value in near.items()} | {f"plain_{k}": v for k, v in plain.items()}
     if vectors is not None and vectors.joint:
         both = _unit(vectors.images[pictures]), _unit(vectors.texts[folds.rows])

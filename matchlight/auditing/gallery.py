@@ -101,8 +101,13 @@ def score_against_gallery(matcher: Matcher, table: Table, query: GalleryQuery) -
 
 
 @torch.inference_mode()
-def vectors_against_gallery(images: Tensor, texts: Tensor, picture: np.ndarray, query: GalleryQuery) -> GalleryScores:
-    """The same of (pictures, D) and (captions, D) vectors whose product is the score; `picture` is each caption's."""
+def vectors_against_gallery(
+    images: Tensor, texts: Tensor, picture: np.ndarray, query: GalleryQuery, *, whole: bool = True
+) -> GalleryScores:
+    """The same of (pictures, D) and (captions, D) vectors whose product is the score; `picture` is each caption's.
+
+    Not `whole`, it gives the two losses alone.
+    """
     own = (images[torch.from_numpy(query.picture)] * texts[torch.from_numpy(query.caption)]).sum(1)
     candidates = picture[query.gallery]
     groups = query.group[query.picture], query.group[picture[query.caption]], query.group[candidates]
@@ -113,8 +118,9 @@ def vectors_against_gallery(images: Tensor, texts: Tensor, picture: np.ndarray, 
     )
     for way, mine, others, places in sides:
         used, place = np.unique(places, return_inverse=True)
-        scores |= _one_direction(way, own, mine[torch.from_numpy(used)] @ others.T, place, groups)
-    return {name: value.cpu().numpy() for name, value in scores.items()}
+        matrix = mine[torch.from_numpy(used)] @ others.T
+        scores |= _one_direction(way, own, matrix, place, groups, whole=whole)
+    return {name: value.cpu().numpy() for name, value in scores.items() if whole or name in ("i2t", "t2i")}
 
 
 @torch.inference_mode()
@@ -142,7 +148,13 @@ def _groups(
 
 
 def _one_direction(
-    way: str, own: Tensor, matrix: Tensor, place: np.ndarray, groups: tuple[np.ndarray, np.ndarray, np.ndarray]
+    way: str,
+    own: Tensor,
+    matrix: Tensor,
+    place: np.ndarray,
+    groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+    *,
+    whole: bool = True,
 ) -> dict[str, Tensor]:
     """One direction's measures: `matrix` (items, G), `place` (P,) the row of `matrix` each pair reads."""
     mine, source, candidates = (torch.from_numpy(np.asarray(group)).to(matrix.device) for group in groups)
@@ -152,17 +164,22 @@ def _one_direction(
         some = slice(start, start + CHUNK)
         scores = matrix[torch.from_numpy(place[some]).to(matrix.device)]
         excluded = (candidates[None] == mine[some, None]) | (candidates[None] == source[some, None])
-        parts.append(_measures(own[some], scores, ~excluded))
-    loss, rank, z = (torch.cat(column) for column in zip(*parts, strict=True))
-    return {way: loss, f"{way}_rank": rank, f"{way}_z": z}
+        loss = _loss(own[some], scores, excluded)
+        parts.append((loss, *_rank_and_z(own[some], scores, ~excluded)) if whole else (loss,))
+    names = (way, f"{way}_rank", f"{way}_z")
+    return dict(zip(names, (torch.cat(column) for column in zip(*parts, strict=True)), strict=False))
 
 
-def _measures(own: Tensor, scores: Tensor, negative: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(P,) loss, share of the negatives that score at least as well, and the score in their standard deviations."""
+def _loss(own: Tensor, scores: Tensor, excluded: Tensor) -> Tensor:
+    """(P,) softmax loss of each pair among its negatives."""
+    others = (scores / TEMPERATURE).masked_fill_(excluded, float("-inf"))
+    return torch.logaddexp(others.logsumexp(1), own / TEMPERATURE) - own / TEMPERATURE
+
+
+def _rank_and_z(own: Tensor, scores: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """(P,) share of the negatives that score at least as well, and the score in their standard deviations."""
     count = negative.sum(1).clamp(min=1)
-    others = (scores / TEMPERATURE).masked_fill(~negative, float("-inf"))
-    loss = torch.logsumexp(torch.cat([own[:, None] / TEMPERATURE, others], 1), 1) - own / TEMPERATURE
     mean = (scores * negative).sum(1) / count
     spread = (((scores - mean[:, None]) * negative) ** 2).sum(1).div(count).sqrt().clamp(min=1e-6)
     beaten = ((scores >= own[:, None]) & negative).sum(1) / count
-    return loss, beaten, (own - mean) / spread
+    return beaten, (own - mean) / spread

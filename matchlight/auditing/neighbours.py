@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from matchlight.console import track
 from matchlight.inputs.batches import seeded
 
 NEIGHBOURS = 10
@@ -54,12 +55,36 @@ class AuditedRows:
 def neighbour_signals(space: Space, audited: AuditedRows, rows: np.ndarray, *, seed: int = 0) -> Signals:
     """For these rows: `<list>_rows` (q, m) and `<list>` (q, m) of the real caption, `<list>_wrong...` of the wrong."""
     signals: Signals = {}
-    refs = _references(len(audited.picture), seed)
+    near = Near.of(space, audited, rows, _references(len(audited.picture), seed))
     for name, captions in (("", rows), ("_wrong", audited.wrong[rows])):
         for kind, look in (("text", _similar_captions), ("photo", _similar_pictures)):
-            signals[f"{kind}{name}_rows"], signals[f"{kind}{name}"] = look(space, audited, rows, captions, refs)
+            signals[f"{kind}{name}_rows"], signals[f"{kind}{name}"] = look(space, audited, rows, captions, near)
         signals[f"sibling{name}_rows"], signals[f"sibling{name}"] = siblings(space.texts, audited, rows, captions)
     return signals
+
+
+@dataclass(frozen=True)
+class Near:
+    """The nearest captions of captions and pictures of pictures: looked for once, whichever pair asks."""
+
+    refs: np.ndarray  # rows among which they were looked for
+    captions: np.ndarray  # (c,) rows, ascending
+    to_caption: np.ndarray  # (c, k) rows, -1 where too few
+    pictures: np.ndarray  # (p,) pictures, ascending
+    to_picture: np.ndarray  # (p, k * CAPTIONS) rows of captions of the nearest pictures, -1 where too few
+
+    @staticmethod
+    def of(space: Space, audited: AuditedRows, rows: np.ndarray, refs: np.ndarray) -> Near:
+        """Of the real and the wrong captions of these rows, and of their pictures."""
+        captions = np.unique(np.concatenate([rows, audited.wrong[rows]]))
+        groups = audited.owner[captions], audited.owner[refs]
+        near = nearest(space.texts[captions], space.texts[refs], groups, NEIGHBOURS)
+        pictures, known = np.unique(audited.picture[rows]), np.unique(audited.picture[refs])
+        groups = audited.group[pictures], audited.group[known]
+        places = nearest(space.images[pictures], space.images[known], groups, NEIGHBOURS)
+        theirs = _captions_of(audited.picture, known, refs)[places]  # (pictures, k, CAPTIONS)
+        theirs[places < 0] = -1
+        return Near(refs, captions, np.where(near >= 0, refs[near], -1), pictures, theirs.reshape(len(pictures), -1))
 
 
 def _references(count: int, seed: int) -> np.ndarray:
@@ -72,45 +97,45 @@ def _references(count: int, seed: int) -> np.ndarray:
 def nearest(queries: Tensor, among: Tensor, groups: tuple[np.ndarray, np.ndarray], k: int) -> np.ndarray:
     """(q, k) places of the nearest of `among`; those of the query's own group do not count; -1 where too few."""
     k, step = min(k, len(among)), max(1, BLOCK // max(1, len(among)))
-    mine, theirs = (torch.from_numpy(np.asarray(numbers)).to(among.device) for numbers in groups)
+    mine, theirs = (np.asarray(numbers) for numbers in groups)
+    order = np.argsort(theirs, kind="stable")
     out = []
-    for start in range(0, len(queries), step):
+    for start in track(range(0, len(queries), step), "looking for neighbours"):
         likeness = queries[start : start + step] @ among.T
-        likeness.masked_fill_(mine[start : start + step, None] == theirs[None], -2.0)
-        value, place = likeness.topk(k, dim=1)
-        out.append(place.masked_fill(value <= -2.0, -1).cpu())
+        query, place = of_own_group(mine[start : start + step], theirs, order)
+        likeness[torch.from_numpy(query).to(among.device), torch.from_numpy(place).to(among.device)] = -2.0
+        value, found = likeness.topk(k, dim=1)
+        out.append(found.masked_fill(value <= -2.0, -1).cpu())
     return torch.cat(out).numpy() if out else np.zeros((0, k), dtype=np.int64)
 
 
+def of_own_group(mine: np.ndarray, theirs: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(query, place) of everything that has the group of a query; `order` sorts `theirs`."""
+    start, stop = (np.searchsorted(theirs, mine, side=side, sorter=order) for side in ("left", "right"))
+    count = stop - start
+    query = np.repeat(np.arange(len(mine)), count)
+    within = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count)
+    return query, order[np.repeat(start, count) + within]
+
+
 def _similar_captions(
-    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray
+    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, near: Near
 ) -> tuple[np.ndarray, np.ndarray]:
-    near = nearest(space.texts[captions], space.texts[refs], (audited.owner[captions], audited.owner[refs]), NEIGHBOURS)
-    near = np.where(near >= 0, refs[near], -1)
-    near[audited.owner[near] == audited.owner[rows][:, None]] = -1  # the pair's own picture is no evidence about itself
-    resemblance = _likeness(space.images, audited.picture[rows], audited.picture[near])
-    usual = _usual(space.images, audited.picture[rows], audited.picture[refs])
-    return near, _where(near, resemblance - usual[:, None])
+    found = near.to_caption[np.searchsorted(near.captions, captions)]
+    found[audited.owner[found] == audited.owner[rows][:, None]] = -1  # a pair's own picture is no evidence about itself
+    resemblance = _likeness(space.images, audited.picture[rows], audited.picture[found])
+    usual = _usual(space.images, audited.picture[rows], audited.picture[near.refs])
+    return found, _where(found, resemblance - usual[:, None])
 
 
 def _similar_pictures(
-    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, refs: np.ndarray
+    space: Space, audited: AuditedRows, rows: np.ndarray, captions: np.ndarray, near: Near
 ) -> tuple[np.ndarray, np.ndarray]:
-    pictures, first = np.unique(audited.picture[refs], return_index=True)
-    mine = audited.picture[rows]
-    queries, place = np.unique(mine, return_inverse=True)
-    near = nearest(
-        space.images[queries], space.images[pictures], (audited.group[queries], audited.group[pictures]), NEIGHBOURS
-    )
-    captions_near = _captions_of(audited.picture, pictures, refs)[near]  # (queries, k, CAPTIONS)
-    captions_near[near < 0] = -1
-    captions_near = captions_near.reshape(len(queries), -1)[place]
-    captions_near[
-        audited.owner[captions_near] == audited.owner[captions][:, None]
-    ] = -1  # where a wrong caption was taken from
-    resemblance = _likeness(space.texts, captions, captions_near)
-    usual = _usual(space.texts, captions, refs)
-    return captions_near, _where(captions_near, resemblance - usual[:, None])
+    found = near.to_picture[np.searchsorted(near.pictures, audited.picture[rows])]
+    found[audited.owner[found] == audited.owner[captions][:, None]] = -1  # where a wrong caption was taken from
+    resemblance = _likeness(space.texts, captions, found)
+    usual = _usual(space.texts, captions, near.refs)
+    return found, _where(found, resemblance - usual[:, None])
 
 
 def siblings(

@@ -37,12 +37,72 @@ class CanonicalMaps:
 
     def vectors(self, side: int, x: Tensor) -> Tensor:
         """(N, directions) unit vectors of pictures (side 0) or captions (side 1)."""
-        return torch.nn.functional.normalize((x - self.centres[side]) @ self.maps[side], dim=1).float()
+        centre, mapped = self.centres[side].to(x.dtype), self.maps[side].to(x.dtype)
+        return torch.nn.functional.normalize((x - centre) @ mapped, dim=1).float()
 
 
 def sizes_for(pairs: int) -> tuple[int, int]:
     """How many principal components and canonical directions so many pairs can be fitted with."""
     return (WIDE_OF_MANY, KEPT_OF_MANY) if pairs >= MANY else (WIDE, KEPT)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted sums over pairs, which are all that a fit needs: those of parts of the data add up, and subtract."""
+
+    weight: Tensor  # of all pairs together
+    sums: tuple[Tensor, Tensor]  # (D,), (E,)
+    own: tuple[Tensor, Tensor]  # (D, D), (E, E)
+    across: Tensor  # (D, E)
+
+    @staticmethod
+    def of(images: Tensor, texts: Tensor, picture: Tensor, weight: Tensor) -> Moments:
+        """Of (p, D) pictures and their (n, E) captions, `picture` (n,) being each caption's, `weight` (n,) each pair's.
+
+        A picture is multiplied once, whatever number of captions it has.
+        """
+        heavy = texts * weight[:, None]
+        by_picture = torch.zeros(len(images), texts.shape[1], dtype=texts.dtype).index_add_(0, picture, heavy)
+        weights = torch.zeros(len(images), dtype=weight.dtype).index_add_(0, picture, weight)
+        x = images * weights[:, None]
+        own = images.T @ x, texts.T @ heavy
+        return Moments(weight.sum(), (x.sum(0), by_picture.sum(0)), own, images.T @ by_picture)
+
+    def __add__(self, other: Moments) -> Moments:
+        return self._with(other, 1)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return self._with(other, -1)
+
+    def _with(self, other: Moments, sign: int) -> Moments:
+        sums = self.sums[0] + sign * other.sums[0], self.sums[1] + sign * other.sums[1]
+        own = self.own[0] + sign * other.own[0], self.own[1] + sign * other.own[1]
+        return Moments(self.weight + sign * other.weight, sums, own, self.across + sign * other.across)
+
+    def fit(self, *, kept: int = KEPT, power: float = POWER) -> CanonicalMaps:
+        """The canonical directions, up to their signs."""
+        centres = self.sums[0] / self.weight, self.sums[1] / self.weight
+        own = [
+            square / self.weight - torch.outer(centre, centre) for square, centre in zip(self.own, centres, strict=True)
+        ]
+        across = self.across / self.weight - torch.outer(*centres)
+        left, right, between = whitened((_shrunk(own[0], RIDGE[0]), _shrunk(own[1], RIDGE[1])), across)
+        return CanonicalMaps(centres, _maps((left, right), _strongest(between, kept, power)))
+
+
+def _strongest(across: Tensor, kept: int, power: float) -> tuple[Tensor, Tensor]:
+    """U s^power and V of the largest singular values, the largest first.
+
+    From the eigenvectors of the smaller product with itself, which takes half as long as a decomposition of `across`.
+    """
+    wide = across.shape[0] < across.shape[1]
+    tall = across.T if wide else across
+    right = torch.linalg.eigh(tall.T @ tall)[1].flip(1)[:, :kept]
+    left = tall @ right
+    strength = left.norm(dim=0)  # more exact than the roots of eigenvalues, where these are next to nothing
+    left = left / strength.clamp(min=1e-12)
+    u, v = (right, left) if wide else (left, right)
+    return u * strength**power, v
 
 
 def fit_canonical_correlation(
@@ -53,11 +113,15 @@ def fit_canonical_correlation(
     centres = (images * share).sum(0), (texts * share).sum(0)
     x, y = images - centres[0], texts - centres[1]
     own = _shrunk(x.T @ (x * share), RIDGE[0]), _shrunk(y.T @ (y * share), RIDGE[1])
-    *roots, across = whitened(own, x.T @ (y * share))
+    left, right, across = whitened(own, x.T @ (y * share))
     u, strength, v = torch.linalg.svd(across, full_matrices=False)
-    ends = u[:, :kept] * strength[:kept] ** power, v[:kept].T
-    maps = [torch.linalg.solve_triangular(root.T, end, upper=True) for root, end in zip(roots, ends, strict=True)]
-    return CanonicalMaps(centres, (maps[0], maps[1]))
+    return CanonicalMaps(centres, _maps((left, right), (u[:, :kept] * strength[:kept] ** power, v[:kept].T)))
+
+
+def _maps(roots: tuple[Tensor, Tensor], ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Maps from centred vectors, by the covariances' factors and the directions behind them."""
+    one, other = (torch.linalg.solve_triangular(root.T, end, upper=True) for root, end in zip(roots, ends, strict=True))
+    return one, other
 
 
 def _shrunk(spread: Tensor, ridge: float) -> Tensor:

@@ -19,7 +19,7 @@ from tiny import Arrays, tiny_pairs
 from matchlight.auditing import mixture, neighbours
 from matchlight.auditing.better_partners import better_partners
 from matchlight.auditing.folds import divide, near_duplicate_groups
-from matchlight.auditing.gallery import _measures, gallery_of
+from matchlight.auditing.gallery import _loss, _rank_and_z, gallery_of
 from matchlight.auditing.options import Options
 from matchlight.auditing.run_signals import early_loss, loss_evidence, run_losses, trained_here
 from matchlight.auditing.signals import fold_count
@@ -84,7 +84,8 @@ def test_too_few_pictures_are_one_clear_line():
 
 def test_the_loss_of_a_pair_on_a_hand_worked_case():
     own, scores = torch.tensor([0.10]), torch.tensor([[0.05, 0.10, 0.20]])
-    loss, rank, z = _measures(own, scores, torch.tensor([[True, True, False]]))
+    rival = torch.tensor([[True, True, False]])
+    loss, (rank, z) = _loss(own, scores, ~rival), _rank_and_z(own, scores, rival)
     weights = np.exp(np.array([2.0, 1.0, 2.0]))  # own .10, rivals .05 and .10, each / .05; the third may not play
     assert loss.item() == pytest.approx(-np.log(weights[0] / weights.sum()), abs=1e-5)
     assert rank.item() == pytest.approx(1 / 2)  # one of two rivals scores as well
@@ -130,6 +131,15 @@ def test_siblings_are_the_other_captions_of_the_picture():
     rows, values = neighbours.siblings(space.texts, scene, np.arange(8), np.arange(8))
     assert rows[:, 0].tolist() == [1, 0, 3, 2, 5, 4, 7, 6] and (rows[:, 1:] == -1).all()
     assert np.allclose(values[:, 0].astype(float), 1, atol=1e-3)
+
+
+def test_everything_of_a_querys_group_is_found_whatever_the_order_of_groups():
+    rng = np.random.default_rng(0)
+    mine, theirs = rng.integers(0, 6, 20), rng.integers(1, 9, 30)
+    query, place = neighbours.of_own_group(mine, theirs, np.argsort(theirs, kind="stable"))
+    found = np.zeros((20, 30), bool)
+    found[query, place] = True
+    np.testing.assert_array_equal(found, mine[:, None] == theirs[None])
 
 
 def test_fewer_rows_than_neighbours_leave_gaps():

@@ -13,6 +13,7 @@ from matchlight.auditing.neighbours import AuditedRows
 from matchlight.parts.canonical_correlation import (
     POWER,
     RIDGE,
+    Moments,
     fit_canonical_correlation,
     scaled_components,
     sizes_for,
@@ -66,6 +67,23 @@ def test_a_pair_without_weight_might_as_well_not_be_there():
     for side, x in enumerate((images, texts)):
         one, other = joint.vectors(side, x), alone.vectors(side, x)
         assert torch.allclose(one @ one.T, other @ other.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [(8, 8), (12, 5), (5, 12)])
+def test_a_fit_from_sums_less_those_of_a_fold_is_the_fit_on_the_others(dims):
+    rng = np.random.default_rng(0)
+    images, picture = torch.from_numpy(rng.normal(2, 1, (40, dims[0]))), rng.integers(0, 40, 150)
+    texts = torch.from_numpy(rng.normal(-1, 1, (150, dims[1]))) + images[picture][:, :1]
+    weight, inside = torch.from_numpy(rng.random(150)), np.arange(150) < 30
+    parts = [
+        Moments.of(images, texts[rows], torch.from_numpy(picture[rows]), weight[rows])
+        for rows in (np.flatnonzero(inside), np.flatnonzero(~inside))
+    ]
+    from_sums = (parts[0] + parts[1] - parts[0]).fit(kept=4)
+    others = np.flatnonzero(~inside)
+    direct = fit_canonical_correlation(images[picture[others]], texts[others], weight[others], kept=4)
+    found, expected = (fit.vectors(0, images) @ fit.vectors(1, texts).T for fit in (from_sums, direct))
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_the_scaled_components_keep_likeness():
