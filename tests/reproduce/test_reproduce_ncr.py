@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,15 +76,16 @@ def test_pmrp_by_method_is_that_of_the_runs_and_stands_beside_the_published(made
     assert float(line["t2i R@5"]) == pytest.approx(ml.evaluate(run, tiny_pairs(), "test")["t2i"]["r5"])
 
 
-def test_folds_are_asked_for_or_of_1000_pictures(made: Path) -> None:
+def test_folds_are_asked_for_or_of_1000_pictures(made: Path, tmp_path: Path) -> None:
     options = {"quick": True, "noise": 0.5, "settings": TINY, "device": "cpu", "fold": 3}
-    told = reproduce("ncr-pmrp", tiny_pairs(), made, **options)
-    run = next(run for run in map(ml.Run.load, (made / "runs").iterdir()) if run.method == "ncr")
+    shutil.copytree(made, out := tmp_path / "again")
+    told = reproduce("ncr-pmrp", tiny_pairs(), out, **options)
+    run = next(run for run in map(ml.Run.load, (out / "runs").iterdir()) if run.method == "ncr")
     report = ml.evaluate(run, tiny_pairs(), "test", protocol="five-fold", fold=3)
     assert told["table"][1]["i2t R@1"] == f"{report['i2t']['r1']:.1f}" and told["fold"] == 3
-    assert "galleries of 3 pictures" in (made / "ncr-pmrp.md").read_text()
+    assert "galleries of 3 pictures" in (out / "ncr-pmrp.md").read_text()
     with pytest.raises(BadInput, match="do not make two folds of 4"):
-        reproduce("ncr-5k", tiny_pairs(), made, **{**options, "fold": 4})
+        reproduce("ncr-5k", tiny_pairs(), out, **{**options, "fold": 4})
 
 
 def test_another_split_is_measured_where_one_is_asked_for(made: Path, tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def test_causes_are_counted(sharing: Path, tmp_path: Path) -> None:
     file = tmp_path / "wider.json"
     file.write_text('{"a": "letter", "b": "letter", "c": "letter", "d": "letter"}')
     options: dict[str, Any] = {"quick": True, "settings": SHARING, "device": "cpu", "superclasses": file}
-    told = reproduce("sharing-failures", tiny_pairs(), sharing, **options)["table"]
+    shutil.copytree(sharing, out := tmp_path / "again")
+    told = reproduce("sharing-failures", tiny_pairs(), out, **options)["table"]
     for line in told:
         assert line["of these, super-class"] == line["nothing right among them"] and not line["of these, other class"]
 
@@ -155,22 +156,23 @@ def test_causes_are_counted(sharing: Path, tmp_path: Path) -> None:
 # ---- several data sets -----------------------------------------------------------------------------------------------
 
 
-def test_data_sets_are_columns_of_one_table_and_share_runs(sharing: Path) -> None:
+def test_data_sets_are_columns_of_one_table_and_share_runs(sharing: Path, tmp_path: Path) -> None:
     other = replace(tiny_pairs(seed=3), root=Path("other"))
     both = [replace(tiny_pairs(), root=Path("tiny")), other]
     options: dict[str, Any] = {"quick": True, "settings": SHARING, "device": "cpu"}
-    before = len(runs_of(sharing, "semantic_sharing"))
-    told = reproduce("sharing-f1", both, sharing, **options)
-    assert {row["data"] for row in rows_of(sharing, "sharing-f1")} == {"tiny", "other"}
+    shutil.copytree(sharing, out := tmp_path / "again")
+    before = len(runs_of(out, "semantic_sharing"))
+    told = reproduce("sharing-f1", both, out, **options)
+    assert {row["data"] for row in rows_of(out, "sharing-f1")} == {"tiny", "other"}
     assert set(told["table"][0]) == {"method"} | {
         f"{name}: {what}, {side}"
         for name in ("tiny", "other")
         for what in ("F1 at 0.5", "F1 tuned")
         for side in ("pictures", "texts")
     }
-    assert len(runs_of(sharing, "semantic_sharing")) == before + 3  # those of the first set were there
-    assert "data: other" in (sharing / "sharing-f1.md").read_text()
-    lines = reproduce("sharing-lambda", both, sharing, **options)["table"]
+    assert len(runs_of(out, "semantic_sharing")) == before + 3  # those of the first set were there
+    assert "data: other" in (out / "sharing-f1.md").read_text()
+    lines = reproduce("sharing-lambda", both, out, **options)["table"]
     assert set(lines[0]) == {"lambda"} | {f"{n}, NDCG {w}" for n in ("tiny", "other") for w in ("t2i", "i2t")}
 
 
