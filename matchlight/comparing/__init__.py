@@ -11,4 +11,5 @@ In reading order:
     results_files.py    every file a comparison writes
     caption_loop.py     scores the slow way, caption by caption
     speed.py            how much faster ours are: `matchlight bench score|train`
+    growth.py           how a cost grows with the data
 """

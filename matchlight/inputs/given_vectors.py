@@ -1,6 +1,7 @@
 """Vectors that somebody made already: one of every picture and one of every caption of a data set, in its order.
 
     vectors = read_vectors("vectors.npz", pairs)       # arrays `images` and `texts`; or what `matchlight embed` wrote
+    vectors = read_vectors("vectors", pairs)           # a folder of images.npy and texts.npy, which stay on the disk
     vectors = read_vectors("embeddings", pairs)        # clip-retrieval's folder
     vectors = read_vectors((images, texts), pairs)     # arrays in memory
 
@@ -19,7 +20,7 @@ import numpy as np
 from matchlight.core import BadInput
 from matchlight.data.formats import array_files
 from matchlight.data.formats.clip_retrieval import VECTORS, ClipRetrieval, numbered
-from matchlight.data.formats.safety import finite
+from matchlight.data.formats.safety import finite, load_npy
 from matchlight.data.formats.sources import ArrayFeatures, NpyFeatures
 from matchlight.files import regular
 from matchlight.pairs import Pairs
@@ -27,7 +28,11 @@ from matchlight.pairs import Pairs
 OF_CAPTIONS = "text_emb"  # clip-retrieval's folder of them
 IMAGES = ("images", "image", "image_vectors", "image_features", "pictures", "img_emb")
 TEXTS = ("texts", "text", "text_vectors", "text_features", "captions", "text_emb")
-WOULD_DO = "an .npz with the arrays images and texts, or clip-retrieval's folder of img_emb/, text_emb/ and metadata/"
+WOULD_DO = (
+    "an .npz with the arrays images and texts, a folder of images.npy and texts.npy, or clip-retrieval's folder of "
+    "img_emb/, text_emb/ and metadata/"
+)
+FILES = ("images.npy", "texts.npy")  # of a folder of arrays that need not fit into memory
 
 Given = str | Path | tuple[np.ndarray, np.ndarray]
 
@@ -49,7 +54,8 @@ class GivenVectors:
         """Changes when a value does."""
         digest = hashlib.blake2b(digest_size=16)
         for side in (self.images, self.texts):
-            digest.update(str((side.shape, side.dtype.str)).encode() + np.ascontiguousarray(side).tobytes())
+            digest.update(str((side.shape, side.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(side).data)
         return digest.hexdigest()
 
     def seen_by_vectors(self, pairs: Pairs) -> Pairs:
@@ -71,6 +77,8 @@ def read_vectors(given: Given, pairs: Pairs) -> GivenVectors:
     path = Path(given)
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder; {WOULD_DO} would do")
+    if path.is_dir() and all((path / name).is_file() for name in FILES):
+        return _fitting(*(load_npy(regular(path / name)) for name in FILES), pairs, str(path))
     if path.is_dir():
         return _of_folder(path, pairs)
     if path.suffix.lower() != ".npz":

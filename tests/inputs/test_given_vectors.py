@@ -36,6 +36,18 @@ def test_vectors_of_pictures_may_be_given_once_for_each_caption_and_as_sets_of_o
     np.testing.assert_array_equal(found.texts, TEXTS)
 
 
+def test_a_folder_of_arrays_is_read_where_it_is_needed_and_not_before(tmp_path):
+    np.save(tmp_path / "images.npy", IMAGES.astype(np.float16))
+    np.save(tmp_path / "texts.npy", TEXTS)
+    found = read_vectors(tmp_path, PAIRS)
+    np.testing.assert_array_equal(found.images, IMAGES.astype(np.float16))
+    np.testing.assert_array_equal(found.texts, TEXTS)
+    assert isinstance(found.images.base, np.memmap) or isinstance(found.images, np.memmap)
+    np.save(tmp_path / "texts.npy", np.full_like(TEXTS, np.nan))
+    with pytest.raises(BadInput, match="texts: row 0 holds NaN"):
+        read_vectors(tmp_path, PAIRS)
+
+
 def test_a_mark_changes_with_any_value():
     other = IMAGES.copy()
     other[3, 2] += 1e-3

@@ -19,6 +19,7 @@ from matchlight.files import DAMAGED_ARRAY
 
 MAX_FILE = 1 << 29  # bytes of one picture file; a larger one is no picture of 64 megapixels
 MAX_ARRAY = 1 << 36  # bytes of one array read into memory
+ROWS = 1 << 14  # of an array that are checked at once
 
 
 def safe_name(name: str) -> str | None:
@@ -128,6 +129,9 @@ def finite(array: np.ndarray, where: str) -> np.ndarray:
 
 def bad_rows(array: np.ndarray) -> np.ndarray:
     """Places of the rows that hold NaN or infinite values."""
-    if array.dtype.kind != "f" or np.isfinite(array).all():
+    if array.dtype.kind != "f":
         return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(1))
+    flat = array.reshape(len(array), -1)
+    starts = range(0, len(flat), ROWS)  # the array may be larger than memory
+    found = [start + np.flatnonzero(~np.isfinite(flat[start : start + ROWS]).all(1)) for start in starts]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
