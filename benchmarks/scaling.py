@@ -11,7 +11,7 @@ logarithmic axes, a prediction for 10 million and 1 billion pairs, and the plot.
     training    one epoch of vse_infty, 9 regions of 256 numbers, captions of about 10 words, batch 128, dim=256
     mining      for each picture the 50 captions, for each caption the 50 pictures that score highest, of all pairs
     audit       all of it in closed form, of given vectors (64 numbers)
-    index       a vector of 128 numbers of each picture and each caption: encoded, engine, candidates and chances measured
+    index       a vector of 128 numbers of each picture and each caption: stored, engine made, candidates and chances
     search      a thousand questions to that index, ten pictures each
 """
 
@@ -94,6 +94,7 @@ def training(count: int, folder: Path) -> float:
     """An epoch."""
     pairs = regions(count)
     how: dict[str, Any] = {"preset": "small", "epochs": 1, "batch": 128, "dim": 256, "device": "cpu"}
+    ml.train("vse_infty", regions(128), folder / "warm", **how)
     return seconds(lambda: ml.train("vse_infty", pairs, folder / "run", **how))
 
 
@@ -176,7 +177,8 @@ def with_million(found: dict[str, dict[int, float]], file: Path) -> None:
 def fits(found: dict[str, dict[int, float]]) -> dict[str, Growth]:
     """Each stage as a sum of powers; printed with its slope and what it predicts."""
     made = {}
-    print(f"\n{'stage':>9}{'slope':>8}" + "".join(f"{f'{size:,}':>16}" for size in PLANNED) + "  (core hours; search: ms)")
+    planned = "".join(f"{f'{size:,}':>16}" for size in PLANNED)
+    print(f"\n{'stage':>9}{'slope':>8}{planned}  (core hours; search: ms)")
     for name, own in found.items():
         sizes = sorted(own)
         made[name] = Growth.fit(sizes, [own[size] for size in sizes], STAGES[name][1])
