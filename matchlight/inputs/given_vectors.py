@@ -78,7 +78,8 @@ def read_vectors(given: Given, pairs: Pairs) -> GivenVectors:
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder; {WOULD_DO} would do")
     if path.is_dir() and all((path / name).is_file() for name in FILES):
-        return _fitting(*(load_npy(regular(path / name)) for name in FILES), pairs, str(path))
+        images, texts = (load_npy(regular(path / name)) for name in FILES)
+        return _fitting(images, texts, pairs, str(path))
     if path.is_dir():
         return _of_folder(path, pairs)
     if path.suffix.lower() != ".npz":
