@@ -352,6 +352,11 @@ def test_warm_epochs_of_the_second_round_have_no_companions_and_a_round_that_goe
     assert phases(quick(tmp_path / "on", "scan", warm=1, scratch=False)) == ["warm-up", "second round", "second round"]
 
 
+def test_what_the_paper_settled_on_is_the_default() -> None:
+    wanted = {"alpha": 0.3, "beta": 1.5, "h": 300, "draw": "uniform", "kind": "adapoffquin", "epochs": 20}
+    assert methods()["aoq"].defaults.items() >= wanted.items()
+
+
 def test_the_first_round_is_as_long_as_the_papers_beside_the_second() -> None:
     sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, vocabulary=9)
     build = partial(methods()["aoq"].build, sizes, base="scan")

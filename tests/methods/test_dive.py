@@ -13,6 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
+from matchlight.inputs.backbones import backbone
 from matchlight.inputs.batches import collate, plan_pictures
 from matchlight.inputs.prepare import View, prepare, view_of
 from matchlight.measuring.metrics import circular_variance
@@ -332,6 +333,17 @@ def test_training_draws_whole_pictures(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(len(rows) % 3 == 0 for rows in seen) and len(seen) == 4  # 12 pictures, three a batch
 
 
+def test_the_first_epoch_is_without_mining_and_later_ones_have_the_hardest_negatives(tmp_path: Path) -> None:
+    small = {**tiny_settings(TINY), "loss": "triplet", "negatives": "hardest", "warm": 1, "epochs": 2}
+    sizes = Sizes(pairs=9, pictures=9, image="regions", image_dim=4, regions=5, vocabulary=9)
+    recipe = methods()["dive"].build(sizes, **small)
+    first, later = recipe.strategy.objective, recipe.objective()
+    assert [one.ranking.negatives for one in (first, later)] == ["all", "hardest"]
+    run = train("dive", tiny_pairs(), tmp_path / "run", device="cpu", preset="small", **small)
+    log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["phase"] for line in log] == ["warm-up", "train"]
+
+
 def test_triplets_count_only_other_pictures_on_a_hand_worked_case() -> None:
     matrix = torch.tensor([[0.9, 0.5, 0.6], [0.1, 0.8, 0.7]])  # picture 0 owns captions 0 and 1, picture 1 caption 2
     owner = torch.tensor([0, 0, 1])
@@ -485,7 +497,14 @@ def test_it_trains_from_pixels_with_each_picture_read_once(tmp_path: Path, monke
     }
     run = train("dive", Pairs.read(tmp_path / "data"), tmp_path / "run", device="cpu", preset="small", **small)
     assert seen == [3, 3]  # six pictures, at most four a batch
-    assert any("backbone" in name for name in run.matcher.state_dict())
+    trained, came = run.matcher.state_dict(), backbone("lite0").state_dict()
+    prefix = next(name for name in trained if name.endswith("running_mean")).partition(
+        next(name for name in came if name.endswith("running_mean"))
+    )[0]
+    statistics = [name for name in came if name.endswith(("running_mean", "running_var"))]
+    assert len(statistics) > 10 and all(torch.equal(trained[prefix + name], came[name]) for name in statistics)
+    learnt = [name for name in came if name.endswith("weight")]
+    assert any(not torch.equal(trained[prefix + name], came[name]) for name in learnt)
 
 
 # ---- other files of the authors --------------------------------------------------------------------------------------
