@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -122,17 +122,27 @@ def _features_stamp(features: FeatureSource) -> str:
 
 def digests(home: str, places: Sequence[Extent]) -> list[str | None]:
     """A digest for each place, None where nothing can be read; those of unchanged files come from the cache."""
-    memory = _Memory(home)
     keys = [_key(place) for place in places]
-    wanted = {key: place for key, place in zip(keys, places, strict=True) if key and key.mark not in memory.known}
-    with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
-        read = track(pool.map(_readable, wanted.values()), "reading files", len(wanted))
-        found = dict(zip(wanted, read, strict=True))
-    memory.add({key: one for key, one in found.items() if one is not None})
-    every = {**memory.known, **{key.mark: one for key, one in found.items()}}
+    every: dict[bytes, str | None] = {**_Memory(home).known}
+    if any(key and key.mark not in every for key in keys):
+        every = _hashed(home, dict(zip(keys, places, strict=True)))
     return [
         None if key is None else _with_part(every[key.mark], place) for key, place in zip(keys, places, strict=True)
     ]
+
+
+def _hashed(home: str, places: dict[_Key | None, Extent]) -> dict[bytes, str | None]:
+    """All digests by mark, those that nobody knows yet made now; processes of one group wait for the first of them."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # a cache that cannot be written keeps nothing
+            stack.enter_context(cache.locked(_Memory(home).entry))
+        memory = _Memory(home)
+        wanted = {key: place for key, place in places.items() if key and key.mark not in memory.known}
+        with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
+            read = track(pool.map(_readable, wanted.values()), "reading files", len(wanted))
+            found = dict(zip(wanted, read, strict=True))
+        memory.add({key: one for key, one in found.items() if one is not None})
+        return {**memory.known, **{key.mark: one for key, one in found.items()}}
 
 
 def _with_part(digest: str | None, place: Extent) -> str | None:
@@ -185,11 +195,15 @@ class _Memory:
         return {line[:WIDTH]: line[WIDTH:].hex() for line in lines}
 
     def add(self, found: dict[_Key, str]) -> None:
-        """Keep these too; one that changed within the last moments could change once more unseen, and is not kept."""
+        """Keep these too; one that changed within the last moments could change once more unseen, and is not kept.
+
+        Whoever calls this holds the entry's lock.
+        """
         settled = {key.mark: digest for key, digest in found.items() if key.changed < self.now - SETTLED}
         if not settled:
             return
         every = b"".join(mark + bytes.fromhex(digest) for mark, digest in {**self.known, **settled}.items())
-        with suppress(OSError), cache.locked(self.entry):
+        with suppress(OSError):
+            self.entry.mkdir(parents=True, exist_ok=True)
             cache.write_json(self.entry / cache.META, {"what": "digests", "of": self.home})
             files.write_array(self.entry / FILE, np.frombuffer(every, np.uint8).reshape(-1, 2 * WIDTH))

@@ -19,6 +19,7 @@ from matchlight.inputs.text import Captions, Vocabulary
 from matchlight.pairs import FeatureSource, Pairs
 
 T = TypeVar("T")
+WINDOW = 4096  # rows that are shuffled among each other where pictures are read in blocks
 SMALL = 8  # rows: a last batch of fewer joins the one before
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
@@ -50,6 +51,7 @@ class Table:
         self.device = torch.device(device)
         self.broken = np.asarray(sorted(broken), dtype=np.int64)
         self._resident = self._make_resident()
+        self.blocks = images.blocks() if isinstance(images, PixelStream) else None  # by picture: what is read together
 
     def _make_resident(self) -> Tensor | None:
         """Features that fit a quarter of the device's memory live there; on a CPU the memory map is as good."""
@@ -66,6 +68,11 @@ class Table:
         """Rows of a split whose picture could be read."""
         rows = self.pairs.rows(split)
         return rows[~np.isin(self.pairs.picture[rows], self.broken)]
+
+    def plan(self, rows: np.ndarray, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """`plan` as this table is best read: equal batches of pixels, and near each other what is read together."""
+        near = None if self.blocks is None else self.blocks[self.pairs.picture[rows]]
+        return plan(rows, size, rng, even=self.pixels, near=near)
 
     def items(self, side: str, index: np.ndarray) -> Items:
         """The items at these places of one side's table."""
@@ -166,13 +173,18 @@ def fewest() -> int:
     return max(2, devices.world())
 
 
-def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False) -> list[np.ndarray]:
+def plan(
+    rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False, near: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Shuffled rows in batches of `size`, every row once; a last batch too small to learn from joins the one before.
 
     One pair has no negative and no variance, and every process needs a pair to read. What is too small does not follow
     from the number of processes while that is at most SMALL and half a batch: any such number takes the same steps.
-    `even` makes the batches equal, to one row: a backbone plans anew for every size.
+    `even` makes the batches equal, to one row: a backbone plans anew for every size. `near` names a block for each row:
+    blocks come in a random order, and their rows are shuffled among the WINDOW rows that stand together then.
     """
+    if near is not None:
+        return _near(rows, near, [len(part) for part in plan(rows, size, rng, even=even)], rng)
     order, size = rng.permutation(rows), max(size, fewest())
     if even:
         return np.array_split(order, max(1, min(-(-len(order) // size), len(order) // fewest())))
@@ -182,15 +194,34 @@ def plan(rows: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = 
     return parts
 
 
+def _near(rows: np.ndarray, near: np.ndarray, sizes: list[int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Batches of these sizes; the rows of a batch stand by block, so that processes take blocks of their own."""
+    blocks, which = np.unique(near, return_inverse=True)
+    turn = rng.permutation(len(blocks))[which.ravel()]  # of each row's block
+    counts = np.bincount(turn, minlength=len(blocks))
+    window = ((np.cumsum(counts) - counts) // WINDOW)[turn]
+    order = np.lexsort((rng.permutation(len(rows)), window))
+    parts = np.split(order, np.cumsum(sizes)[:-1])
+    return [rows[part[np.argsort(turn[part], kind="stable")]] for part in parts]
+
+
 def plan_pictures(
-    rows: np.ndarray, picture: np.ndarray, size: int, rng: np.random.Generator, *, even: bool = False
+    rows: np.ndarray,
+    picture: np.ndarray,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    even: bool = False,
+    blocks: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Shuffled pictures with all their rows, about `size` rows a batch; `even`: the same number of pictures in each."""
     owners = picture[rows]
     names, counts = np.unique(owners, return_counts=True)
     rows_of = np.split(rows[np.argsort(owners, kind="stable")], np.cumsum(counts)[:-1])
     each = round(size * len(names) / max(1, len(rows)))
-    return [np.concatenate([rows_of[k] for k in part]) for part in plan(np.arange(len(names)), each, rng, even=even)]
+    near = None if blocks is None else blocks[names]
+    parts = plan(np.arange(len(names)), each, rng, even=even, near=near)
+    return [np.concatenate([rows_of[k] for k in part]) for part in parts]
 
 
 def ahead(make: Callable[[int], T], steps: range, *, depth: int = 2) -> Iterator[T]:

@@ -35,7 +35,7 @@ from matchlight.core import (
     Terms,
 )
 from matchlight.files import write_npz
-from matchlight.inputs.batches import fewest, plan
+from matchlight.inputs.batches import fewest
 from matchlight.methods.sgraf import SGR, read_ncr
 from matchlight.methods.vse import VSEInfinity
 from matchlight.parts.objectives import INF, Contrast, contrast, hinge_all
@@ -181,13 +181,12 @@ class CoTeaching(Strategy):
         clean, noisy = run.rows[good], run.rows[~good]
 
         def order(rng: np.random.Generator) -> list[np.ndarray]:
-            size, even = run.recipe.batch, run.table.pixels
-            batches = plan(clean, size, rng, even=even)
+            batches = run.table.plan(clean, run.recipe.batch, rng)
             if not late or len(noisy) < fewest():
                 return batches
             others: list[np.ndarray] = []
             while len(others) < len(batches):  # the noisy half begins again when it is used up
-                others += plan(noisy, size, rng, even=even)
+                others += run.table.plan(noisy, run.recipe.batch, rng)
             return [part for pair in zip(batches, others, strict=False) for part in pair]
 
         return Phase(run.rows, name, order=order, name="co-teaching")

@@ -15,6 +15,7 @@ from matchlight.core import BadInput
 from matchlight.data.fingerprints import data_marks
 from matchlight.devices import pick_device
 from matchlight.inputs.backbones.base import loaded_later
+from matchlight.inputs.features.stream import InBlocks
 from matchlight.inputs.joint_models import OWN
 from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, Stream, View, prepare, streams, view_of
@@ -95,9 +96,11 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home).with_size(where)
     streamed: bool = devices.broadcast(streams(pairs, view, where, options.stream))
     inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options), streamed=streamed)
+    blocks = _blocks_taken(folder, inputs)
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
     info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": begun_from(options.start)}
+    info |= {"in_blocks": True} if blocks else {}
     with loaded_later() if _brings_backbone(options.start) else nullcontext():
         trainer = Trainer(
             folder,
@@ -168,6 +171,15 @@ def _begun_with(folder: Path) -> Info | None:
         return None
     arguments = read_recipe(folder).get("arguments")
     return arguments if isinstance(arguments, dict) else None
+
+
+def _blocks_taken(folder: Path, inputs: Inputs) -> bool:
+    """Whether rows come in the order of blocks, which a run that goes on keeps, streamed or not."""
+    table, there = inputs.table, (folder / "recipe.json").exists()
+    if there and bool(read_recipe(folder).get("in_blocks")) != (table.blocks is not None):
+        pictures = table.pairs.pictures
+        table.blocks = pictures.blocks() if table.blocks is None and isinstance(pictures, InBlocks) else None
+    return table.blocks is not None
 
 
 def _words(folder: Path, options: TrainOptions) -> Vocabulary | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Matcher
-from matchlight.inputs.batches import ahead, collate, plan, seeded
+from matchlight.inputs.batches import ahead, collate, seeded
 from matchlight.parts.objectives import contrast, log_probabilities
 from matchlight.scoring.encode import encode
 from matchlight.training.contract import TrainingRun
@@ -67,7 +67,7 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
 
     `draw` names the shuffle: the same numbers give the same batches.
     """
-    batches = plan(run.rows, run.recipe.batch, seeded(run.seed, SALT, *draw), even=run.table.pixels)
+    batches = run.table.plan(run.rows, run.recipe.batch, seeded(run.seed, SALT, *draw))
     measured: dict[str, list[Tensor]] = {}
     rows = []
     was = matcher.training

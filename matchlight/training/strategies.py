@@ -34,7 +34,10 @@ class WarmUp(Strategy):
 
 def in_whole_pictures(run: TrainingRun, phase: Phase) -> Phase:
     """The same phase, its rows in batches of pictures with all their captions."""
-    order = partial(plan_pictures, phase.rows, run.pairs.picture, run.recipe.batch, even=run.table.pixels)
+    table = run.table
+    order = partial(
+        plan_pictures, phase.rows, run.pairs.picture, run.recipe.batch, even=table.pixels, blocks=table.blocks
+    )
     return replace(phase, order=order, together=True)
 
 

@@ -144,7 +144,7 @@ class Trainer:
 
     def _pass(self, phase: Phase) -> None:
         rng = seeded(self.seed, self.epoch, self.phase)
-        batches = phase.order(rng) if phase.order else plan(phase.rows, self.recipe.batch, rng, even=self.table.pixels)
+        batches = phase.order(rng) if phase.order else self.table.plan(phase.rows, self.recipe.batch, rng)
         network = self.networks[phase.network]
         network.matcher.train()
 

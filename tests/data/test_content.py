@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +106,29 @@ def test_only_files_whose_size_or_times_differ_are_hashed_again(
     (folder / "images" / "2.png").write_bytes(bytes(about.st_size))
     os.utime(folder / "images" / "2.png", ns=(about.st_atime_ns, about.st_mtime_ns))  # its old size and date
     assert content_mark(formats.read(folder)) != marks[0]
+
+
+def test_whoever_asks_while_files_are_hashed_waits_for_their_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+    for number in range(6):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 50)
+        os.utime(tmp_path / f"{number}.bin", (1, 1))
+        places.append(content.Extent(str(tmp_path / f"{number}.bin")))
+    time.sleep(2 * content.SETTLED)
+    hashed: list[str] = []
+    whole = content.digest_of
+
+    def slowly(place: content.Extent) -> str:
+        hashed.append(place.path)
+        time.sleep(0.02)
+        return whole(place)
+
+    monkeypatch.setattr(content, "digest_of", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: content.digests(str(tmp_path), places), range(3)))
+    assert len(hashed) == 6 and found[0] == found[1] == found[2] == [whole(place) for place in places]
 
 
 def test_an_audit_of_pictures_that_were_replaced_is_neither_gone_on_with_nor_applied(tmp_path: Path) -> None:

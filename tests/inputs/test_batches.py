@@ -129,3 +129,21 @@ def test_features_move_to_a_device_whole_or_not_at_all(plain: bool) -> None:
     assert moved is not None and moved.dtype == (torch.float16 if plain else torch.float32)
     assert np.array_equal(moved.numpy(), Mapped.values.astype(moved.numpy().dtype))
     assert moved_to(torch.device("cpu"), source, room=100) is None
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_rows_that_are_read_together_come_near_each_other_and_every_row_once(
+    even: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("matchlight.inputs.batches.WINDOW", 100)
+    rows, block = np.arange(1000, 2000), np.repeat(np.arange(50), 20)
+    parts = plan(rows, 16, seeded(1), even=even, near=block)
+    assert sorted(np.concatenate(parts).tolist()) == rows.tolist()
+    assert [len(part) for part in parts] == [len(part) for part in plan(rows, 16, seeded(1), even=even)]
+    among = [block[part - 1000] for part in parts]
+    assert max(len(np.unique(blocks)) for blocks in among) <= 10  # those of two windows; of 50 there would be 14
+    assert all(len(np.flatnonzero(np.diff(blocks))) == len(np.unique(blocks)) - 1 for blocks in among)  # side by side
+    again = plan(rows, 16, seeded(1), even=even, near=block)
+    assert all((one == other).all() for one, other in zip(parts, again, strict=True))
+    firsts = {tuple(plan(rows, 16, seeded(seed), even=even, near=block)[0]) for seed in range(4)}
+    assert len(firsts) == 4

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.data import cache, formats
+from matchlight.data.formats import parquet
 from matchlight.inputs import features
 from matchlight.inputs.batches import Table, ahead, collate, plan, seeded
 from matchlight.inputs.prepare import View, prepare, streams
 from matchlight.inputs.preprocessing import Preprocessing
 from matchlight.pairs import Pairs
+from matchlight.runs.train_run import _blocks_taken, train
 from tests.tiny import tiny_pictures
 
 CPU = torch.device("cpu")
@@ -152,3 +156,58 @@ def test_every_sample_comes_once_an_epoch_over_all_processes(
                 read[side] += items.id.tolist()
     assert sorted(read[TEXT]) == rows.tolist()
     assert sorted(read[IMAGE]) == sorted(table.pairs.picture[rows].tolist())
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pairs, list[int]]:
+    """Parquet with eight pictures a row group, and which groups were read from the file so far."""
+    monkeypatch.setattr(parquet, "GROUP", 8)
+    monkeypatch.setattr(parquet, "HELD", parquet.HeldGroups())
+    read: list[int] = []
+    whole = parquet._group
+
+    def counted(path: str, column: str, group: int) -> pa.Array:
+        read.append(group)
+        return whole(path, column, group)
+
+    monkeypatch.setattr(parquet, "_group", counted)
+    return Pairs.read(formats.write(tiny_pictures(80), tmp_path / "data", to="parquet")), read
+
+
+def test_a_pass_over_parquet_reads_each_row_group_once(
+    groups: tuple[Pairs, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, read = groups
+    table = prepare(pairs, PIXELS, device=CPU, streamed=True).table
+    assert table.blocks is not None and table.blocks.tolist() == np.repeat(np.arange(10), 8).tolist()
+    monkeypatch.setattr("matchlight.inputs.batches.WINDOW", 32)
+    monkeypatch.setattr(parquet, "MOST_HELD", 5 * 8 * 120)  # about five groups, of pictures of about 120 bytes
+    read.clear()
+    for part in table.plan(table.rows("train"), 8, seeded(0)):
+        collate(table, part, repeat=True)
+    assert sorted(read) == sorted(set(read)) == np.unique(table.blocks[pairs.picture[table.rows("train")]]).tolist()
+
+
+def test_row_groups_are_held_up_to_a_number_of_bytes_and_read_once_by_many_threads(
+    groups: tuple[Pairs, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, read = groups
+    monkeypatch.setattr(parquet, "MOST_HELD", 1)
+    assert pairs.pictures is not None
+    read.clear()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(pairs.pictures.read, [0, 1, 2, 3, 4, 5, 6, 7]))
+    assert read == [0]
+    pairs.pictures.read(8)
+    assert len(parquet.HELD.groups) == 1 and read == [0, 1]
+
+
+def test_a_run_keeps_the_order_of_its_rows_when_it_goes_on_from_a_store(shards: Path, tmp_path: Path) -> None:
+    given = {"preset": "small", "epochs": 1, "dim": 8, "hidden": 8, "word_dim": 8, "pixels": 32, "device": "cpu"}
+    run = train("vse_infty", Pairs.read(shards), tmp_path / "run", stream="always", **given)
+    blocks = "parquet" in Pairs.read(shards).format
+    assert run.info.get("in_blocks", False) == blocks
+    inputs = prepare(Pairs.read(shards), View("grid", size=32), device=CPU, streamed=False)
+    assert inputs.table.blocks is None and _blocks_taken(run.folder, inputs) == blocks
+    inputs = prepare(Pairs.read(shards), View("grid", size=32), device=CPU, streamed=True)
+    assert _blocks_taken(tmp_path / "another", inputs) == blocks

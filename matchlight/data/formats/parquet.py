@@ -8,6 +8,8 @@ read by decoding its row group, the last few of which are kept. Splits come from
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 AT_ONCE = 256  # rows of captions unpacked together
 MOST_UNPACKED, MOST_TIMES = 1 << 30, 4  # bytes of a row group, and of all captions; or so many times the file
 MOST_GROUP = 4 << 30  # bytes of pictures that are read together
+MOST_HELD = 1 << 29  # bytes of row groups that are kept for the next pictures
 GROUP = 64  # pictures a row group: what reading one picture costs
 OURS = b"matchlight"
 
@@ -123,13 +126,23 @@ class ParquetPictures(RowPictures):
         """The picture inside a row; None where the row has none."""
         return _bytes(path, self.column, row)
 
+    def blocks(self) -> np.ndarray:
+        """(N,) which pictures are read together: the row group of each, counted over all files."""
+        starts = [_starts(str(file), os.stat(file).st_mtime_ns) for file in self.files]
+        before = np.cumsum([0] + [len(groups) for groups in starts])
+        out = np.empty(len(self), dtype=np.int64)
+        for number, groups in enumerate(starts):
+            mine = self.where[:, 0] == number
+            out[mine] = before[number] + np.searchsorted(groups, self.where[mine, 1], side="right") - 1
+        return out
+
 
 def _bytes(path: Path, column: str, row: int) -> bytes | None:
     """The picture inside a row; None where the row has none."""
     changed = os.stat(path).st_mtime_ns
     starts = _starts(str(path), changed)
     group = int(np.searchsorted(starts, row, side="right")) - 1
-    value: bytes | None = _group(str(path), changed, column, group)[row - int(starts[group])].as_py()
+    value: bytes | None = HELD.get(str(path), changed, column, group)[row - int(starts[group])].as_py()
     return value
 
 
@@ -150,8 +163,37 @@ def _starts(path: str, changed: int) -> np.ndarray:
     return np.cumsum([0] + [about.row_group(i).num_rows for i in range(about.num_row_groups)])[:-1]
 
 
-@lru_cache(maxsize=8)
-def _group(path: str, changed: int, column: str, group: int) -> pa.Array:
+class HeldGroups:
+    """Row groups that were read, the last used of them up to MOST_HELD bytes; threads that want the same one wait."""
+
+    def __init__(self) -> None:
+        self.groups: OrderedDict[tuple[str, int, str, int], pa.Array] = OrderedDict()
+        self.coming: dict[tuple[str, int, str, int], threading.Lock] = {}
+        self.lock = threading.Lock()
+
+    def get(self, path: str, changed: int, column: str, group: int) -> pa.Array:
+        """The pictures of a row group, from the file where they are not held."""
+        key = path, changed, column, group
+        with self.lock:
+            turn = self.coming.setdefault(key, threading.Lock())
+        with turn:
+            with self.lock:
+                if key in self.groups:
+                    self.groups.move_to_end(key)
+                    return self.groups[key]
+            found = _group(path, column, group)
+            with self.lock:
+                self.groups[key] = found
+                while len(self.groups) > 1 and sum(one.nbytes for one in self.groups.values()) > MOST_HELD:
+                    self.groups.popitem(last=False)
+                self.coming.pop(key, None)
+            return found
+
+
+HELD = HeldGroups()
+
+
+def _group(path: str, column: str, group: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -62,6 +62,14 @@ def _free(folder: Path) -> int:
     """Bytes of room where the cache is, or will be."""
     there = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
     return shutil.disk_usage(there).free
+
+
+@runtime_checkable
+class InBlocks(Protocol):
+    """Pictures of which many are read to have one, as in the row groups of a Parquet file."""
+
+    def blocks(self) -> np.ndarray:
+        """(N,) the block of each picture."""
 
 
 class PixelStream:
@@ -112,6 +120,10 @@ class PixelStream:
         if new and count <= MOST_NAMED:
             more = "" if count < MOST_NAMED else "; further ones are not named"
             say(f"a picture could not be read and counts as black: {problem}{more}")
+
+    def blocks(self) -> np.ndarray | None:
+        """(N,) which pictures are read together where they are, so that they should be asked for together."""
+        return self.source.blocks() if isinstance(self.source, InBlocks) else None
 
     def stamp(self) -> str:
         """Changes when the pictures do."""
