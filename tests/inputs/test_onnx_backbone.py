@@ -13,6 +13,7 @@ from matchlight.core import BadInput
 from matchlight.inputs import features
 from matchlight.inputs.backbones import Backbone, backbone
 from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
+from matchlight.inputs.features import runtimes
 from tests.tiny import tiny_pictures
 
 transformers = pytest.importorskip("transformers")
@@ -59,6 +60,20 @@ def test_onnx_runtime_gives_the_same_features(dino: Path, tmp_path: Path) -> Non
         ]
         assert made[0].stamp() == made[1].stamp()  # found under one key: they may stand for each other
         assert np.abs(made[0].array - made[1].array).max() < 2e-3
+
+
+def test_a_vision_transformer_is_computed_by_onnx_where_pictures_are_many(
+    dino: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = tiny_pictures(8, held=2)
+    source, made = pairs.pictures, network(dino).preprocessing((28, 28))
+    assert source is not None
+    few, many = runtimes.MANY_OF_TRANSFORMERS - 1, runtimes.MANY_OF_TRANSFORMERS
+    assert not isinstance(runtimes.computed_by(network(dino), source, made, left=few), OnnxBackbone)
+    assert isinstance(runtimes.computed_by(network(dino), source, made, left=many), OnnxBackbone)
+    monkeypatch.setattr(runtimes, "SAME", 0.0)  # numbers of another machine: torch is used, and nothing is said
+    assert not isinstance(runtimes.computed_by(network(dino), source, made, left=many), OnnxBackbone)
+    assert not runtimes.onnx_pays(Narrow(), 10**6)
 
 
 def test_int8_features_are_close_and_kept_apart(dino: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

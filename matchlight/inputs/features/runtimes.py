@@ -1,9 +1,10 @@
 """What computes a frozen network's features: torch, in float or bfloat16, or on a CPU ONNX Runtime, in float or int8.
 
-ONNX in float gives the same numbers, of the Lite networks sooner, so it is taken for those by itself where it is
-installed and enough pictures are left to make up for the seconds that writing the network takes. int8 and bfloat16 give
-other numbers: they are taken only when asked for, and their features are kept apart from all others. bfloat16 is for
-vision transformers on CPUs with products of its own (AVX-512 BF16, AMX): a third of the time.
+ONNX in float gives the same numbers sooner (Lite networks and vision transformers were measured), so it is taken for
+those by itself where it is installed and enough pictures are left to make up for the seconds that writing the network
+takes. Where its numbers differ from torch's, torch is used. int8 and bfloat16 give other numbers: they are taken only
+when asked for, and their features are kept apart from all others. bfloat16 is for vision transformers on CPUs with
+products of its own (AVX-512 BF16, AMX): a third of the time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone, Runtime, known_runtime
 from matchlight.inputs.backbones.lite_backbones import LiteBackbone
 from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
+from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.onnx_files import SAME, is_installed
 from matchlight.inputs.preprocessing import Preprocessing
@@ -26,7 +28,8 @@ from matchlight.inputs.preprocessing import Preprocessing
 if TYPE_CHECKING:
     from matchlight.pairs import PictureSource
 
-MANY = 1000  # pictures from which it is worth the seconds that writing a network as ONNX takes
+MANY, MANY_OF_TRANSFORMERS = 1000, 500  # pictures that are worth the seconds of writing a network as ONNX
+LARGE = 100_000_000  # weights of a network that is not written as ONNX unasked: it would be in memory three times
 OTHER_NUMBERS = ("onnx-int8", "torch-bf16")  # runtimes whose features are kept apart from all others
 VARIABLE = "MATCHLIGHT_RUNTIME"
 LARGEST = 65504.0  # the largest float16
@@ -43,8 +46,7 @@ def computed_by(network: Backbone, source: PictureSource, made: Preprocessing, *
     wanted, on_cpu = asked_for(network), network.mean.device.type == "cpu"
     if wanted == "torch-bf16":
         return in_bfloat16(network)
-    quicker = isinstance(network, LiteBackbone) and on_cpu and left >= MANY and is_installed()
-    if not (wanted.startswith("onnx") or (wanted == "auto" and quicker)):
+    if not (wanted.startswith("onnx") or (wanted == "auto" and on_cpu and onnx_pays(network, left))):
         return network
     if not on_cpu:
         raise BadInput(f"--runtime {wanted}: ONNX Runtime is used on a CPU only; --device cpu would work")
@@ -55,6 +57,14 @@ def computed_by(network: Backbone, source: PictureSource, made: Preprocessing, *
         if wanted == "auto":
             return network
         raise
+
+
+def onnx_pays(network: Backbone, left: int) -> bool:
+    """Whether ONNX Runtime is there and saves more, over so many pictures, than writing the network costs."""
+    if isinstance(network, TokenBackbone):
+        few = sum(weight.numel() for weight in network.parameters()) < LARGE
+        return few and left >= MANY_OF_TRANSFORMERS and is_installed()
+    return isinstance(network, LiteBackbone) and left >= MANY and is_installed()
 
 
 @torch.inference_mode()
