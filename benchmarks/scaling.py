@@ -166,7 +166,7 @@ def measured(out: Path) -> dict[str, dict[int, float]]:
             spent = known[name][str(size)]
             each = spent if name == "search" else 1000 * spent / size
             print(f"{name:>9}{size:>10,}{spent:>10.2f}{each:>11.3f}", flush=True)
-    return {name: {int(size): spent for size, spent in own.items()} for name, own in known.items()}
+    return {name: {int(size): spent for size, spent in known[name].items()} for name in STAGES}
 
 
 def with_million(found: dict[str, dict[int, float]], file: Path) -> None:
