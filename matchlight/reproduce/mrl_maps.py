@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from matchlight.core import IMAGE, TEXT
@@ -72,7 +74,7 @@ def _draw_maps(maps: list[tuple[str, list[Row]]], names: list[str], means: dict[
         if title in means:
             panel.set_xlabel(f"MAP {means[title]:.3f}", labelpad=2)
     style.letter(used)
-    _legends(figure, names)
+    _legends(figure, names, seen={point["class"] for _, points in maps for point in points})
     return figure
 
 
@@ -90,8 +92,8 @@ def scatter(panel: style.Axes, points: list[Row], names: list[str], *, hollow: b
                 panel.scatter(x, y, s=1.8 * size if hollow else size, marker=marker, c=face, alpha=0.75, **edge)
 
 
-def _legends(figure: style.Figure, names: list[str], *, centres: bool = False) -> None:
-    """The classes by colour, the sides by shape, below all panels."""
+def _legends(figure: style.Figure, names: list[str], *, seen: Collection[str], centres: bool = False) -> None:
+    """The classes that are seen by colour, the sides by shape, below all panels."""
     from matplotlib.lines import Line2D
 
     dot: style.Options = {"linestyle": "none", "markersize": 4.5}
@@ -103,6 +105,7 @@ def _legends(figure: style.Figure, names: list[str], *, centres: bool = False) -
     colours = [
         Line2D([], [], marker="s", color=style.of_class(k, len(names)), label=style.wrapped(name, 18, lines=1), **dot)
         for k, name in enumerate(names)
+        if name in seen
     ]
     handles = [*shapes, *colours]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)), columnspacing=1.2)
@@ -169,5 +172,5 @@ def _draw_clusters(maps: list[tuple[str, list[Row], list[Row]]], names: list[str
             edge = {"edgecolors": "white", "linewidths": 0.8, "zorder": 5}
             panel.scatter(mark["x"], mark["y"], s=190, marker="*", c=style.of_class(k, len(names)), **edge)
     style.letter(axes.flat)
-    _legends(figure, names, centres=True)
+    _legends(figure, names, seen=names, centres=True)
     return figure

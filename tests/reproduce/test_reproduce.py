@@ -34,7 +34,7 @@ from matchlight.reproduce import (
     reproduce,
     style,
 )
-from matchlight.reproduce.mrl_maps import centres_of
+from matchlight.reproduce.mrl_maps import _draw_maps, centres_of
 from matchlight.reproduce.numbers import as_csv, as_markdown, plain
 from matchlight.runs.evaluation import split_scores
 from matchlight.scoring.encode import encode_both
@@ -281,6 +281,12 @@ def test_every_method_and_both_inputs_have_a_map_of_all_items(mrl: Path) -> None
     items = {"input: pictures": 12, "input: texts": 24, "MRL": 36, "cross-entropy": 36, "DSCMR": 36}
     assert counts == items
     assert {row["class"] for row in rows} <= set("abcd") and np.isfinite([float(row["x"]) for row in rows]).all()
+
+
+def test_the_legend_of_maps_names_classes_that_are_seen() -> None:
+    points = [{"side": "picture", "class": "b", "x": 0.0, "y": 1.0}, {"side": "text", "class": "d", "x": 1.0, "y": 0.0}]
+    figure = _draw_maps([("MRL", points)], ["a", "b", "c", "d"], {"MRL": 0.5})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["picture", "text", "b", "d"]
 
 
 def test_clusters_know_the_nearest_centre(mrl: Path) -> None:
