@@ -135,6 +135,18 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
+@contextmanager
+def passing_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` for what is needed for a moment; one that a killed process left goes with the next."""
+    remove_leftovers(path.parent, of=path.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
     """Remove the drafts that dead processes left in a folder: all of them, or those `of` one file or folder."""
     with suppress(OSError):  # what may not be listed or removed stays, and is in nobody's way

@@ -16,6 +16,9 @@ Files in reading order:
     fixed_vectors.py          what these vectors, or those the user brought, say of each pair
     asked_runs.py             what runs that the user named say of it
     options.py                what may be asked for; a folder belongs to one audit
+    shard_vectors.py          vectors in files, and the maps that sums over them give
+    shard_scores.py           what workers do with them
+    spread_signals.py         stage one by many processes
     signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
     odd_captions.py           captions that cannot be judged: the same for many pictures, another language
     mixture.py                right and wrong pairs separated by positive-unlabelled learning
@@ -24,6 +27,7 @@ Files in reading order:
     label_errors.py           the same for class labels
     reasons.py                why a pair is worth a look, and its better partner; read and written by data/findings.py
     truth_check.py            how well it did where the truth is known
+    finding_shards.py         the findings as Parquet shards
     chart.py report.py page/  report.html
     decisions.py              what a person decided: keep, drop, rematch
     label_studio_answers.py   the same out of Label Studio
@@ -46,6 +50,7 @@ from rich.table import Table
 
 from matchlight.auditing.cca_inputs import AUTO
 from matchlight.auditing.chart import histogram
+from matchlight.auditing.finding_shards import write_finding_shards
 from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
 from matchlight.auditing.odd_captions import set_aside
 from matchlight.auditing.options import AuditArguments, OptionArguments, Options, as_seen, claim, release, settings
@@ -143,6 +148,8 @@ def audit(
     if truth is not None:
         check_truth(truth, pairs)
     if pairs.text_features is not None:
+        if chosen.workers is not None:
+            raise BadInput(f"{pairs.root}: its texts are vectors; its labels are audited by one process: no --engine")
         if chosen.vectors is not None:
             raise BadInput(f"{pairs.root}: its texts are vectors already, and only its labels can be audited")
         if run is not None or chosen.also:
@@ -152,7 +159,8 @@ def audit(
     aside = set_aside(pairs, signals["rows"], signals["group"])
     verdict = combine(signals, siblings=siblings, aside=aside != "")
     findings = conclude(pairs, signals, verdict, aside)
-    labelled = _label_verdict(pairs, signals["rows"], chosen) if has_single_labels(pairs) else None
+    judged = has_single_labels(pairs) and chosen.workers is None
+    labelled = _label_verdict(pairs, signals["rows"], chosen) if judged else None
     if labelled is not None:
         add_labels(findings, pairs, signals["rows"], labelled)
     chart = histogram(verdict.evidence, verdict.score, noise=verdict.noise, threshold=verdict.threshold)
@@ -164,6 +172,9 @@ def audit(
         summary["notes"].append(labelled.unsure)
     elif labelled is not None:
         summary["estimated_label_noise"] = round(labelled.noise, 4)
+    if chosen.workers is not None:
+        write_finding_shards(folder, findings.records(pairs))
+        summary["notes"] += ["class labels are audited by one process alone"] if has_single_labels(pairs) else []
     return _write(folder, pairs, findings, summary, chart, truth, began)
 
 
@@ -226,7 +237,7 @@ def _summary(
         "split": options.split,
         "reasons": findings.counts(),
         "signals": verdict.used,
-        "notes": verdict.notes,
+        "notes": [*verdict.notes, *options.notes],
         "can_tell": not verdict.unsure,
         "data": {"path": path, "format": pairs.format, **data_marks(pairs)},
         "seed": options.seed,

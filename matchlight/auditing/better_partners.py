@@ -6,6 +6,8 @@ with its share of the probability among all pictures (or captions) of the set, o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,6 +36,34 @@ def better_partners(images: Tensor, texts: Tensor, audited: AuditedRows, rows: n
         "other_caption_share": by_picture[1][back],
         "own_share": by_caption[2],
     }
+
+
+@torch.inference_mode()
+def best_in_blocks(
+    queries: Tensor,
+    blocks: Iterable[tuple[int, Tensor]],
+    own: np.ndarray | None,
+    own_group: np.ndarray,
+    groups: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`_best` of candidates that come a block at a time, each with the place where it begins."""
+    mine, theirs = torch.from_numpy(np.asarray(own_group)), torch.from_numpy(np.asarray(groups))
+    total = torch.full((len(queries),), float("-inf"))
+    value, place = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
+    mate = torch.full((len(queries),), float("-inf"))
+    for start, among in blocks:
+        score = queries @ among.T / TEMPERATURE
+        total = torch.logaddexp(total, score.logsumexp(1))
+        if own is not None:
+            here = np.flatnonzero((own >= start) & (own < start + len(among)))
+            mate[here] = score[here, own[here] - start]
+        score.masked_fill_(mine[:, None] == theirs[None, start : start + len(among)], float("-inf"))
+        best, where = score.topk(min(KEPT, len(among)), dim=1)
+        value, place = torch.cat([value, best], 1), torch.cat([place, where + start], 1)
+        value, kept = value.topk(min(KEPT, value.shape[1]), dim=1)
+        place = place.gather(1, kept)
+    places = place.masked_fill(value == float("-inf"), -1).numpy().astype(np.int32)
+    return places, (value - total[:, None]).exp().numpy(), (mate - total).exp().numpy()
 
 
 def _best(

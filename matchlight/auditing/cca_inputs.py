@@ -77,14 +77,18 @@ def picture_features(table: Table, pictures: np.ndarray, kinds: list[str], devic
 
 def _vectors(table: Table, pictures: np.ndarray, kind: str, device: torch.device) -> Tensor:
     """(p, d) one kind at its scale: every number of the same spread, every picture about as long as any other."""
-    if kind == OWN:
-        vectors = mean_features(table, pictures)
-    else:
-        network, pixels = sized(kind)
-        bare = replace(table.pairs, features=None)
-        store = extract(bare, backbone=network, kind="pooled", size=pixels, device=device.type)
-        vectors = torch.from_numpy(store.gather(pictures)).float()
+    vectors = vectors_of_kind(table, pictures, kind, device)
     return standardised(vectors) / vectors.shape[1] ** 0.5
+
+
+def vectors_of_kind(table: Table, pictures: np.ndarray, kind: str, device: torch.device) -> Tensor:
+    """(p, d) as a network gives them."""
+    if kind == OWN:
+        return mean_features(table, pictures)
+    network, pixels = sized(kind)
+    bare = replace(table.pairs, features=None)
+    store = extract(bare, backbone=network, kind="pooled", size=pixels, device=device.type)
+    return torch.from_numpy(store.gather(pictures)).float()
 
 
 def principal_components(x: Tensor, *, most: int = WIDE) -> Tensor:

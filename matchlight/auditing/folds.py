@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchlight.auditing.odd_captions import says_something
 from matchlight.core import BadInput
 from matchlight.inputs.batches import seeded
 from matchlight.pairs import Pairs
@@ -81,6 +82,13 @@ def divide(pairs: Pairs, rows: np.ndarray, group: np.ndarray, *, count: int = 5,
         rest = inside[~decoy[inside]]
         wrong[rest] = rows[inside[_others(owner[rest], owner[inside], rng)]]
     return Folds(rows, fold, wrong, decoy, group)
+
+
+def usable(pairs: Pairs, rows: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with a readable picture and at least a letter of caption, and the others."""
+    said = np.array([says_something(pairs.captions[row]) for row in rows.tolist()], dtype=bool)
+    fine = said & ~np.isin(pairs.picture[rows], broken)
+    return rows[fine], rows[~fine]
 
 
 def _derangement(owner: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:

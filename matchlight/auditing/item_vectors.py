@@ -19,6 +19,8 @@ from matchlight.pairs import Pairs
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+    from matchlight.inputs.sentence_encoders import SentenceEncoder
+
 WORD_DIMS = 160  # dimensions that word counts are reduced to
 BLOCK = 256  # pictures read at once
 AUTO, WORDS, MINILM = "auto", "words", "minilm"
@@ -43,20 +45,27 @@ def sentence_vectors(captions: list[str], chosen: str, *, device: torch.device) 
     Each encoder's vectors have length one. They are kept in the feature cache.
     """
     from matchlight.inputs.caption_vectors import caption_vectors
+
+    parts = [
+        torch.from_numpy(caption_vectors(captions, encoder, name=name, device=device))
+        for name, encoder in sentence_encoders(chosen).items()
+    ]
+    return torch.cat(parts, 1) if parts else None
+
+
+def sentence_encoders(chosen: str) -> dict[str, SentenceEncoder]:
+    """The encoders that `--captions` names, by name; none where only words are compared."""
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
-    names, parts = caption_names(chosen), []
-    for name in [MINILM] if names == [AUTO] else names:
-        try:
-            encoder = None if name == WORDS else sentence_encoder(name, frozen=True)
-        except BadInput as missing:
-            if names != [AUTO]:
-                raise
-            say(f"captions are compared by their words ({missing})")
-            encoder = None
-        if encoder is not None:
-            parts.append(torch.from_numpy(caption_vectors(captions, encoder, name=name, device=device)))
-    return torch.cat(parts, 1) if parts else None
+    names = caption_names(chosen)
+    try:
+        wanted = [MINILM] if names == [AUTO] else [name for name in names if name != WORDS]
+        return {name: sentence_encoder(name, frozen=True) for name in wanted}
+    except BadInput as missing:
+        if names != [AUTO]:
+            raise
+        say(f"captions are compared by their words ({missing})")
+        return {}
 
 
 def tfidf_vectors(

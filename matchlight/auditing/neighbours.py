@@ -52,10 +52,16 @@ class AuditedRows:
         return self.group[self.picture]
 
 
-def neighbour_signals(space: Space, audited: AuditedRows, rows: np.ndarray, *, seed: int = 0) -> Signals:
-    """For these rows: `<list>_rows` (q, m) and `<list>` (q, m) of the real caption, `<list>_wrong...` of the wrong."""
+def neighbour_signals(
+    space: Space, audited: AuditedRows, rows: np.ndarray, *, seed: int = 0, among: np.ndarray | None = None
+) -> Signals:
+    """For these rows: `<list>_rows` (q, m) and `<list>` (q, m) of the real caption, `<list>_wrong...` of the wrong.
+
+    They are looked for `among` these rows; by default among all, or as many as is enough.
+    """
     signals: Signals = {}
-    near = Near.of(space, audited, rows, _references(len(audited.picture), seed))
+    refs = references(len(audited.picture), seed) if among is None else among
+    near = Near.of(space, audited, rows, refs)
     for name, captions in (("", rows), ("_wrong", audited.wrong[rows])):
         for kind, look in (("text", _similar_captions), ("photo", _similar_pictures)):
             signals[f"{kind}{name}_rows"], signals[f"{kind}{name}"] = look(space, audited, rows, captions, near)
@@ -87,7 +93,8 @@ class Near:
         return Near(refs, captions, np.where(near >= 0, refs[near], -1), pictures, theirs.reshape(len(pictures), -1))
 
 
-def _references(count: int, seed: int) -> np.ndarray:
+def references(count: int, seed: int) -> np.ndarray:
+    """The rows among which neighbours are looked for."""
     if count <= REFERENCES:
         return np.arange(count)
     return np.sort(seeded(seed, 52).choice(count, REFERENCES, replace=False))

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
+import numpy as np
+
 from matchlight import files
 from matchlight.auditing.cca_inputs import AUTO, OWN, picture_names, sized
 from matchlight.auditing.item_vectors import caption_names
+from matchlight.cluster.jobs import Workers
 from matchlight.core import BadInput, Json
 from matchlight.data.content import Extent, content_mark, digests
 from matchlight.data.fingerprints import CONTENT, differing, fingerprint
@@ -20,6 +23,8 @@ from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 from matchlight.runs.seen import weights_mark
 from matchlight.training.arguments import Value
+
+MANY = 400  # pictures that are enough for ten folds
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,21 @@ class Options:
     pictures: str = "auto"  # compared by own, or backbones joined by "+"; auto: own and lite0-2
     vectors: Given | None = None  # vectors of all pictures and captions that somebody made already
     also: Sequence[Run] = ()  # further runs to ask, none of them trained on these pairs
+    notes: Sequence[str] = ()  # what the summary should say of the data
+    workers: Workers | None = None  # many processes that share the work; None: this one alone
+
+    def check_spread(self, run: Run | None) -> None:
+        """One line where what is asked for is for one process."""
+        asked = {"a run": run is not None, "further runs": bool(self.also), "quick models": self.quick}
+        for what, given in (asked | {"given vectors": self.vectors is not None}).items():
+            if self.workers is not None and given:
+                raise BadInput(f"an audit with {what} is for one process; leave --engine away")
+
+
+def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
+    """Five; ten where a fit takes seconds and pictures are many enough: each then learns from nine tenths of them."""
+    many = len(np.unique(pairs.picture[rows])) >= MANY
+    return options.folds or (10 if many and not options.quick else 5)
 
 
 class OptionArguments(TypedDict, total=False):
@@ -51,6 +71,8 @@ class OptionArguments(TypedDict, total=False):
     pictures: str
     vectors: Given | None
     also: Sequence[Run]
+    notes: Sequence[str]
+    workers: Workers | None
 
 
 class AuditArguments(OptionArguments, total=False):

@@ -28,12 +28,14 @@ from matchlight import files
 from matchlight.auditing.asked_runs import inputs_of_unseen, run_signals, training_record
 from matchlight.auditing.cca_inputs import picture_kinds
 from matchlight.auditing.fixed_vectors import fixed_vector_signals, own_view
-from matchlight.auditing.folds import Folds, divide, near_duplicate_groups
+from matchlight.auditing.folds import Folds, divide, near_duplicate_groups, usable
 from matchlight.auditing.item_vectors import caption_names
 from matchlight.auditing.neighbours import Signals
 from matchlight.auditing.odd_captions import says_something
-from matchlight.auditing.options import Options, as_seen, claim, release, settings
+from matchlight.auditing.options import Options, as_seen, claim, fold_count, release, settings
 from matchlight.auditing.quick_models import Plan, condensed, quick_settings, train_fold
+from matchlight.auditing.spread_signals import spread_signals
+from matchlight.cluster.jobs import Unfinished
 from matchlight.console import progress, say
 from matchlight.core import BadInput
 from matchlight.devices import pick_device
@@ -44,11 +46,11 @@ from matchlight.pairs import BadPicture, Pairs
 from matchlight.runs.folder import Run
 
 FILE = "signals.npz"
-MANY = 400  # pictures that are enough for ten folds
 
 
 def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dict[str, np.ndarray]:
     """The signals of all usable pairs of a split, from the folder where they are there already."""
+    options.check_spread(run)
     kept = folder / FILE
     vectors = None if options.vectors is None else read_vectors(options.vectors, pairs)
     if not kept.exists():
@@ -62,7 +64,12 @@ def gather(run: Run | None, pairs: Pairs, folder: Path, options: Options) -> dic
         return signals
     with files.locked(folder / "work", "auditing into it"):
         try:
-            files.write_npz(kept, _gather(run, pairs, vectors, folder / "work", options))
+            if options.workers is not None:
+                files.write_npz(kept, spread_signals(pairs, folder / "work", options, options.workers))
+            else:
+                files.write_npz(kept, _gather(run, pairs, vectors, folder / "work", options))
+        except Unfinished:
+            raise
         except BadInput:
             if free:  # nothing was here before: what was refused must not stand in the way of what was meant
                 release(folder, there=there)
@@ -89,12 +96,6 @@ def read(path: Path) -> dict[str, np.ndarray]:
     return files.read_npz(path, "`matchlight audit` writes it")
 
 
-def fold_count(pairs: Pairs, rows: np.ndarray, options: Options) -> int:
-    """Five; ten where a fit takes seconds and pictures are many enough: each then learns from nine tenths of them."""
-    many = len(np.unique(pairs.picture[rows])) >= MANY
-    return options.folds or (10 if many and not options.quick else 5)
-
-
 def _gather(
     run: Run | None, pairs: Pairs, vectors: GivenVectors | None, work: Path, options: Options
 ) -> dict[str, np.ndarray]:
@@ -105,7 +106,7 @@ def _gather(
     kinds = picture_kinds(options.pictures, seen)
     view, kinds = own_view(seen, kinds, quick=options.quick)
     inputs = prepare(pool, view, device=device)
-    rows, lost = _usable(pairs, audited, inputs.table.broken)
+    rows, lost = usable(pairs, audited, inputs.table.broken)
     folds = divide(pairs, rows, near_duplicate_groups(seen), count=fold_count(pairs, rows, options), seed=options.seed)
     given = quick_settings(inputs.sizes.pairs, device) | (options.overrides or {})
     lean = condensed(inputs, seed=options.seed) if options.quick else inputs
@@ -129,13 +130,6 @@ def _pool(pairs: Pairs, split: str) -> Pairs:
     """What quick models may learn from: the split under audit, and the training split beside it."""
     learn = np.isin(pairs.splits, [split, "train"]) | (split == "all")
     return replace(pairs, splits=np.where(learn, "train", "other"))
-
-
-def _usable(pairs: Pairs, rows: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with a readable picture and at least a letter of caption, and the others."""
-    said = np.array([says_something(pairs.captions[row]) for row in rows.tolist()], dtype=bool)
-    fine = said & ~np.isin(pairs.picture[rows], broken)
-    return rows[fine], rows[~fine]
 
 
 def _quick(plan: Plan, work: Path, options: Options) -> Signals:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matchlight.cli.options import DataOrNone, Json, Vectors, choice, command_of, data_set
+from matchlight.cli.options import ClusterOptions, DataOrNone, Json, Vectors, choice, command_of, data_set
 from matchlight.cli.output import emit, table, tell
 
 if TYPE_CHECKING:
     from matchlight.auditing import Audit
+    from matchlight.cluster.ray_workers import RayWorkers
+    from matchlight.pairs import Pairs
 
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
@@ -47,7 +49,7 @@ Also = Annotated[
 
 
 @dataclass(kw_only=True)
-class AuditOptions:
+class AuditOptions(ClusterOptions):
     """The options of `matchlight audit`."""
 
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the findings; an unfinished audit goes on.")]
@@ -88,6 +90,22 @@ def audit(asked: AuditOptions) -> None:
 
     Example: matchlight audit --data my_photos -o audits/one
     """
+    if not asked.spread:
+        _audit(asked, data_set(asked.data, asked.vectors), None)
+        return
+    from matchlight.cluster.reading import read_on
+    from matchlight.console import BadInput
+    from matchlight.files import passing_folder
+
+    if asked.data is None:
+        raise BadInput("--data is missing: --engine ray reads a data set")
+    with asked.on_cluster(asked.device) as workers:
+        with passing_folder(asked.out) as beside:
+            pairs, broken = read_on(workers, asked.data, beside)
+        _audit(asked, pairs, workers, [f"{one.name} was left out: {one.reason}" for one in broken])
+
+
+def _audit(asked: AuditOptions, pairs: Pairs, workers: RayWorkers | None, notes: Sequence[str] = ()) -> None:
     from matchlight.auditing import audit as look
     from matchlight.data.noise import Truth
     from matchlight.runs.folder import Run
@@ -96,7 +114,7 @@ def audit(asked: AuditOptions) -> None:
     loaded = Run.load(asked.run, device=asked.device) if asked.run else None
     audited = look(
         loaded,
-        data_set(asked.data, asked.vectors),
+        pairs,
         asked.out,
         split=asked.split,
         truth=known,
@@ -111,6 +129,8 @@ def audit(asked: AuditOptions) -> None:
         pictures=asked.pictures,
         vectors=asked.vectors,
         also=[Run.load(path, device=asked.device) for path in asked.also or []],
+        workers=workers,
+        notes=notes,
     )
     emit(audited.summary) if asked.json else _print(audited)
 

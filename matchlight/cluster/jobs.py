@@ -20,6 +20,10 @@ Shared = TypeVar("Shared")
 Work = Callable[[Shared, Item, Path], None]  # settings of all shards, one shard, and the file to write
 
 
+class Unfinished(BadInput):
+    """A call that ended before its shards were done; those that are done are kept."""
+
+
 @dataclass(frozen=True)
 class Job(Generic[Item]):
     """One shard."""

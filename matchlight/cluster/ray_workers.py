@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from matchlight import files
-from matchlight.cluster.jobs import Item, Job, Lost, Shared, Work, do_once
+from matchlight.cluster.jobs import Item, Job, Lost, Shared, Unfinished, Work, do_once
 from matchlight.console import VERSION, BadInput, progress
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class RayWorkers:
         if not ended:
             free = self.loaded.available_resources().get("CPU", 0)
             why = f"{len(running)} under way, {free:g} CPUs free; what is done is kept"
-            raise BadInput(f"no shard got done in {self.patience:g} s ({why}): a higher --patience waits longer")
+            raise Unfinished(f"no shard got done in {self.patience:g} s ({why}): a higher --patience waits longer")
         return list(ended)
 
     def _answer(self, place: ray.ObjectRef, job: Job[Item]) -> list[Lost]:
@@ -100,7 +100,7 @@ class RayWorkers:
             _without_drafts(job.file)
             return [Lost(job.name, f"its worker died {TRIES_AGAIN + 1} times ({type(error).__name__})")]
         if answer is not None and answer.fatal:
-            raise BadInput(answer.reason)
+            raise Unfinished(answer.reason)
         return [] if answer is None else [answer]
 
 
