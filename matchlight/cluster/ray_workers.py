@@ -96,16 +96,15 @@ class RayWorkers:
     def _answer(self, place: ray.ObjectRef, job: Job[Item]) -> list[Lost]:
         try:
             answer: Lost | None = self.loaded.get(place)
+        except self.loaded.exceptions.RayTaskError as error:  # it could not even begin
+            last = (str(error).strip().splitlines() or ["no reason given"])[-1]
+            return [Lost(job.name, f"no worker can read what it gets ({last[:200]})")]
         except self.loaded.exceptions.RayError as error:
-            _without_drafts(job.file)
+            files.remove_leftovers(job.file.parent, of=job.file.stem)
             return [Lost(job.name, f"its worker died {TRIES_AGAIN + 1} times ({type(error).__name__})")]
         if answer is not None and answer.fatal:
             raise Unfinished(answer.reason)
         return [] if answer is None else [answer]
-
-
-def _without_drafts(file: Path) -> None:
-    files.remove_leftovers(file.parent, of=file.stem)
 
 
 @contextmanager
