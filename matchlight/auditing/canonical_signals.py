@@ -69,9 +69,9 @@ class CrossValidated:
         if len(used) == len(self.single[side]):
             return fitted.vectors(side, self.single[side])
         places = torch.from_numpy(used)
-        out = torch.zeros(len(self.single[side]), self.kept)
         made = fitted.vectors(side, self.single[side][places])
-        out[places, : made.shape[1]] = made
+        out = torch.zeros(len(self.single[side]), made.shape[1])  # fewer than `kept` where vectors are short
+        out[places] = made
         return out
 
 

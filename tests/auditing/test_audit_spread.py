@@ -26,7 +26,7 @@ from matchlight.data import formats
 from matchlight.data.formats.sources import NpyFeatures
 from matchlight.data.noise import mismatch
 from matchlight.pairs import Pairs
-from matchlight.parts.canonical_correlation import fit_canonical_correlation, fit_from_moments, scaled_components
+from matchlight.parts.canonical_correlation import scaled_components
 
 WORDS = {"captions": "words", "folds": 3}
 
@@ -143,20 +143,6 @@ def test_sums_of_blocks_give_the_components_of_one_process(tmp_path: Path) -> No
     standard = (x - x.mean(0)) / x.std(0, ddof=1) / 6**0.5
     theirs = scaled_components(torch.from_numpy(standard), most=4)
     torch.testing.assert_close((ours @ ours.T).float(), (theirs @ theirs.T).float(), atol=1e-4, rtol=1e-4)  # but signs
-
-
-def test_a_fit_from_moments_is_that_of_the_pairs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(50, 5, generator=generator, dtype=torch.float64)
-    y = x[:, :4] + torch.randn(50, 4, generator=generator, dtype=torch.float64)
-    weight = torch.rand(50, generator=generator, dtype=torch.float64)
-    share = (weight / weight.sum())[:, None]
-    mean = (x * share).sum(0), (y * share).sum(0)
-    spreads = x.T @ (x * share) - torch.outer(mean[0], mean[0]), y.T @ (y * share) - torch.outer(mean[1], mean[1])
-    ours = fit_from_moments(mean, spreads, x.T @ (y * share) - torch.outer(*mean), kept=3)
-    theirs = fit_canonical_correlation(x, y, weight, kept=3)
-    scores = [fit.vectors(0, x) @ fit.vectors(1, y).T for fit in (ours, theirs)]
-    torch.testing.assert_close(*scores, atol=1e-5, rtol=1e-5)
 
 
 def test_the_best_of_blocks_are_the_best_of_all() -> None:
