@@ -42,9 +42,8 @@ docs: $(READY) ## the documentation site in site/: strict, and without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 	@echo "open site/index.html, or with its search box: $(BIN)/python -m http.server -d site"
 
-bench: $(READY) ## speed as ratios against the plain reference on this machine
-	$(BIN)/matchlight bench score
-	$(BIN)/matchlight bench train
+bench: $(READY) ## speed as one table of ratios against the plain way on this machine, and as bench.json
+	$(BIN)/python benchmarks/ratios.py -o bench.json
 
 supply: $(READY) ## licences of every dependency, a CycloneDX bill of materials, known faults where they can be looked up
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install -qq -c constraints.txt -e ".[supply]"
@@ -64,5 +63,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove what make has made, the virtual environment included
-	rm -rf .venv .faults demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .faults demo site bench.json build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
