@@ -33,7 +33,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "lantern": {"dim": 16, "hidden": 8, "word_dim": 8, "pixels": 32, "head_dim": 8, "dropout": 0.0},
 }
 # A bias before a BatchNorm, which takes it out again: Adam moves it by errors of rounding alone, and the mean follows.
-UNFELT = ("project.first.bias", "project.norm.running_mean")
+UNFELT = ("first.bias", "norm.running_mean")
 STOPPED = 5  # steps after which a run is stopped
 
 
