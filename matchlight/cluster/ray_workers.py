@@ -191,7 +191,8 @@ def _connect(loaded: ModuleType, address: str) -> None:
             socket.create_connection((host, int(port)), timeout=CONNECT).close()
         loaded.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, OSError, OverflowError, ValueError) as error:
-        raise BadInput(f"--address {address}: no Ray cluster answers there ({_first_line(error)})") from None
+        hint = "" if "RAY_AUTH_MODE" in os.environ else "; one that asks for a token needs RAY_AUTH_MODE=token"
+        raise BadInput(f"--address {address}: no Ray cluster answers there ({_first_line(error)}){hint}") from None
 
 
 def _first_line(error: BaseException) -> str:
