@@ -21,7 +21,7 @@ from matchlight.indexing.stored_sets import Sets
 from matchlight.scoring.all_pairs import coarse_parts
 
 BLOCK = 2048  # items read at once
-IN_MEMORY = 1 << 28  # bytes of rows that are not written to the disk while an index is built
+IN_MEMORY = 1 << 26  # bytes of rows that are not written to the disk while an index is built
 MERGES = ("mean", "max")
 
 
