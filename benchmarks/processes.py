@@ -1,6 +1,6 @@
 """One, two and four processes train from shards to the same model; a killed process ends the group, and it goes on.
 
-    python benchmarks/processes.py                      # about ten minutes on two busy cores
+    python benchmarks/processes.py                      # a quarter of an hour on two busy cores
     python benchmarks/processes.py --methods dual       # one method
 
 Scenes are drawn, written as WebDataset shards and streamed (`--stream always`: no store of pixels or features). Every
