@@ -4,7 +4,9 @@
     python -m benchmarks.starter WORK look-small --data FLICKR8K --data COCO     # once: TinyViT up to its last blocks
     python -m benchmarks.starter WORK read --data FLICKR8K --data COCO           # once: MiniLM up to its last blocks
     python -m benchmarks.starter WORK heads --data FLICKR8K --data COCO          # `starter`
-    python -m benchmarks.starter WORK small --data FLICKR8K --data COCO          # `starter-small`
+    python -m benchmarks.starter WORK finish-small --data FLICKR8K --data COCO   # once: the rest of TinyViT, as it came
+    python -m benchmarks.starter WORK small --data FLICKR8K --data COCO --late-rate 0       # heads over its cells
+    python -m benchmarks.starter WORK small --data FLICKR8K --data COCO --begin RESULT.pt   # its last blocks along
     python -m benchmarks.starter WORK ship --data FLICKR8K --data COCO           # into matchlight/runs/shipped
 
 Every step goes on where it was stopped: the first three keep what they finish in parts of 2,000 pictures, `heads` and

@@ -15,19 +15,24 @@ import torch
 
 from benchmarks import starter
 from benchmarks.starter.learning import Plan, Teacher, epochs
-from benchmarks.starter.looking import Clock, Part, look, look_small, parts_of, read
+from benchmarks.starter.looking import Clock, Part, finish_small, look, look_small, parts_of, read
 from benchmarks.starter.measuring import image_vectors, measured, text_vectors
 from benchmarks.starter.shipping import ship
 from benchmarks.starter.stored import Stored
-from benchmarks.starter.towers import Towers, start_canonically, towers
+from benchmarks.starter.towers import Towers, start_by_teacher, start_canonically, towers
 
 Sets = dict[str, list[Part]]
-FROZEN = {"look": look, "look-small": look_small, "read": read}
+FROZEN = {"look": look, "look-small": look_small, "finish-small": finish_small, "read": read}
+
+
+def kind_of(asked: argparse.Namespace) -> str:
+    """What is learnt over: DINOv2's cells, TinyViT's map before the blocks that are tuned, or its last cells."""
+    return "cells" if asked.step == "heads" else "trunk" if asked.late_rate else "tiny"
 
 
 def training_parts(work: Path, sets: Sets, asked: argparse.Namespace) -> list[Part]:
     """What is learnt from; the small network learns from pictures that the larger one has seen as well."""
-    kinds = ("cells", "trunk") if asked.step == "small" else ("cells",)
+    kinds = ("cells", kind_of(asked)) if asked.step == "small" else ("cells",)
     mine = [one for name in asked.train for one in sets[name] if one.split == "train"]
     return [one for one in mine if all((work / f"{one.name}.{kind}.npy").exists() for kind in kinds)]
 
@@ -35,19 +40,28 @@ def training_parts(work: Path, sets: Sets, asked: argparse.Namespace) -> list[Pa
 def teach(work: Path, sets: Sets, asked: argparse.Namespace, clock: Clock) -> None:
     """`heads` or `small`: train, measure on validation meanwhile and on test at the end, write the result."""
     small = asked.step == "small"
-    kind, tag = ("trunk" if small else "cells"), f"{asked.step}-{'+'.join(asked.train)}-{asked.name}{asked.seed}"
-    stored = Stored(work, training_parts(work, sets, asked), kind)
+    kind, tag = kind_of(asked), f"{asked.step}-{'+'.join(asked.train)}-{asked.name}{asked.seed}"
+
+    def seen() -> Stored:
+        return Stored(work, training_parts(work, sets, asked), kind)
+
+    stored = seen()
     print(f"{tag}: {len(stored):,} pictures, {len(stored.owner):,} captions", flush=True)
     torch.manual_seed(asked.seed)
     changed = {name: value for name, _, value in (one.partition("=") for one in asked.set)}
     settings = {name: int(value) if value.isdigit() else value for name, value in changed.items()}
     net, state = towers(asked.step, asked.grid, **settings), work / f"{tag}.state.pt"
     teacher = taught_by(net, work, sets, asked) if small else None
-    if not state.exists():
-        start_canonically(net, stored, np.random.default_rng(asked.seed))
+    now = (lambda: stored) if small else seen  # the teacher's vectors are of these pictures
+    if asked.begin:
+        net.matcher.load_state_dict(torch.load(work / asked.begin, weights_only=True)["weights"], strict=False)
+    elif not state.exists():
+        rng = np.random.default_rng(asked.seed)
+        start_canonically(net, stored, rng) if teacher is None else start_by_teacher(net, stored, teacher.images)
     plan = Plan(
         asked.epochs,
         asked.rate,
+        steps=asked.steps,
         captions=asked.captions,
         distil=asked.distil,
         late_rate=asked.late_rate,
@@ -55,7 +69,7 @@ def teach(work: Path, sets: Sets, asked: argparse.Namespace, clock: Clock) -> No
         temperature=asked.temperature,
         drop_words=asked.drop_words,
     )
-    for epoch in epochs(net, stored, plan, seed=asked.seed, path=state, clock=clock, teacher=teacher):
+    for epoch in epochs(net, now, plan, seed=asked.seed, path=state, clock=clock, teacher=teacher):
         if epoch % asked.validate_every == 0 or epoch == plan.epochs:
             own = {name: value.clone() for name, value in net.learnt().items()}
             net.matcher.load_state_dict(torch.load(state, weights_only=True)["mean"], strict=False)
@@ -66,7 +80,7 @@ def teach(work: Path, sets: Sets, asked: argparse.Namespace, clock: Clock) -> No
     net.matcher.load_state_dict(weights, strict=False)  # what is shipped is what is measured
     report = {split: measured(net, work, sets, kind, split) for split in ("val", "test")}
     print(json.dumps(report["test"]) if asked.show_test else json.dumps(report["val"]), flush=True)
-    about = {"grid": asked.grid, "trained_on": asked.train, "pictures": len(stored), "seed": asked.seed}
+    about = {"grid": asked.grid, "trained_on": asked.train, "pictures": len(now()), "seed": asked.seed}
     torch.save(
         {"weights": weights, "report": report, "plan": asdict(plan), "settings": settings, **about}, work / f"{tag}.pt"
     )
@@ -96,6 +110,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--grid", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=100, help="of an epoch")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--late-rate", type=float, default=0.1)
     parser.add_argument("--captions", type=int, default=2)
@@ -106,6 +121,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="an argument of vse_infty, NAME=VALUE")
     parser.add_argument("--validate-every", type=int, default=4)
     parser.add_argument("--show-test", action="store_true", help="print the figures of the test split as well")
+    parser.add_argument("--begin", help="a result of `small --late-rate 0` whose heads are the first ones")
     parser.add_argument("--teacher", default="heads-flickr8k+coco-0.pt")
     parser.add_argument("--student", default="small-flickr8k+coco-0.pt")
     parser.add_argument("--threads", type=int, default=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ class Plan:
 
     epochs: int
     rate: float
+    steps: int = 100  # an epoch
     batch: int = 256
     captions: int = 2  # of a picture in a batch
     decay: float = 0.01
@@ -80,7 +81,7 @@ def caption_vectors(net: Towers, stored: Stored, rows: np.ndarray, plan: Plan) -
 
 def epochs(
     net: Towers,
-    stored: Stored,
+    seen: Callable[[], Stored],
     plan: Plan,
     *,
     seed: int,
@@ -88,13 +89,16 @@ def epochs(
     clock: Clock,
     teacher: Teacher | None = None,
 ) -> Iterator[int]:
-    """Train, saving after every epoch; the weights that are measured and kept are a running mean."""
+    """Train, saving after every epoch; the weights that are measured and kept are a running mean.
+
+    `seen` gives what was looked at by now: learning may begin while pictures are still looked at.
+    """
     late = net.late()
     known = {id(p) for p in late}
     heads = [p for p in net.matcher.parameters() if p.requires_grad and id(p) not in known]
     groups = [{"params": heads, "lr": plan.rate}, {"params": late, "lr": plan.rate * plan.late_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=plan.decay)
-    steps = len(stored) // plan.batch
+    steps = plan.steps
     rates = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, [plan.rate, plan.rate * plan.late_rate], total_steps=plan.epochs * steps + 1, pct_start=0.1
     )
@@ -107,11 +111,12 @@ def epochs(
         mean, done = kept["mean"], kept["epoch"]
     for epoch in range(done, plan.epochs):
         clock.check()
-        began, total = time.monotonic(), 0.0
+        began, total, stored = time.monotonic(), 0.0, seen()
         rng = np.random.default_rng((seed, epoch))
         torch.manual_seed(seed * 1000 + epoch)
         net.train()
-        order = rng.permutation(len(stored))
+        rounds = -(-steps * plan.batch // len(stored))
+        order = np.concatenate([rng.permutation(len(stored)) for _ in range(rounds)])
         for step in range(steps):
             places = order[step * plan.batch : (step + 1) * plan.batch]
             loss = batch_loss(net, stored, places, plan, rng, teacher)
@@ -127,7 +132,8 @@ def epochs(
         state |= {"optimiser": optimiser.state_dict(), "rates": rates.state_dict()}
         torch.save(state, path.with_suffix(".tmp"))
         path.with_suffix(".tmp").replace(path)
-        print(f"epoch {epoch + 1}: loss {total / steps:.3f}, {time.monotonic() - began:.0f} s", flush=True)
+        took = f"{len(stored):,} pictures, {time.monotonic() - began:.0f} s"
+        print(f"epoch {epoch + 1}: loss {total / steps:.3f}, {took}", flush=True)
         yield epoch + 1
     net.matcher.load_state_dict(mean, strict=False)
 

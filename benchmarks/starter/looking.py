@@ -120,6 +120,28 @@ def look_small(work: Path, parts: list[Part], clock: Clock) -> None:
             print(path.name, flush=True)
 
 
+def rest(network: TinyVit, x: Tensor) -> Tensor:
+    """What comes behind the trunk: (N, 160, 14, 14) -> (N, 49, 320)."""
+    _, _, third, last = network.stages
+    return last(through(third.blocks[TRUNK:], x)).flatten(2).transpose(1, 2)
+
+
+def finish_small(work: Path, parts: list[Part], clock: Clock) -> None:
+    """TinyViT's cells as it came, from its stored maps: heads over them are learnt before its last blocks are tuned."""
+    tiny = in_bfloat16(backbone("tinyvit-5m"))
+    for part in parts:
+        path, maps = work / f"{part.name}.tiny.npy", work / f"{part.name}.trunk.npy"
+        if path.exists() or not maps.exists():
+            continue
+        clock.check()
+        stored = np.load(maps, mmap_mode="r")
+        with torch.inference_mode():
+            spans = [torch.from_numpy(stored[start : start + 32].copy()) for start in range(0, len(stored), 32)]
+            found = [rest(tiny.network, x.to(torch.bfloat16).permute(0, 3, 1, 2)).half() for x in spans]
+        save(path, torch.cat(found).numpy())
+        print(path.name, flush=True)
+
+
 def early_states(bert: Bert, ids: Tensor, mask: Tensor) -> Tensor:
     """The part of MiniLM that stays as it came."""
     x = bert.norm(bert.pieces(ids) + bert.places(torch.arange(ids.shape[1])) + bert.kinds.weight[0])

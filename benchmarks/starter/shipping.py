@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.starter.looking import SIZE
 from benchmarks.starter.towers import SMALL, STARTER
@@ -14,9 +15,19 @@ from matchlight.core import Sizes
 from matchlight.files import write_json
 from matchlight.inputs.backbones import TokenChoice
 from matchlight.inputs.prepare import View
+from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.methods.vse import VSEInfinity
 from matchlight.runs.starters import SHIPPED
 from matchlight.training.checkpoints import save_weights
+
+
+def without_known(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Blocks of the reader that were not tuned come with their own package."""
+    known = sentence_encoder("minilm").state_dict()
+    reader = "encoders.text.reader."
+    same = [name for name in weights if name.startswith(reader)]
+    same = [name for name in same if torch.equal(weights[name], known[name.removeprefix(reader)].half())]
+    return {name: value for name, value in weights.items() if name not in same}
 
 
 def ship(work: Path, teacher: str, student: str) -> None:
@@ -46,5 +57,5 @@ def ship(work: Path, teacher: str, student: str) -> None:
         write_json(folder / "recipe.json", info)
         last = {"epoch": made["plan"]["epochs"] - 1, "select": "the last"}
         write_json(folder / "metrics.json", {**last, **made["report"]})
-        save_weights(folder / "model.safetensors", made["weights"])
+        save_weights(folder / "model.safetensors", without_known(made["weights"]))
         print(folder, (folder / "model.safetensors").stat().st_size / 1e6, "MB", made["report"]["test"])

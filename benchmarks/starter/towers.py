@@ -58,7 +58,7 @@ class Towers(nn.Module):
         x = items.x
         for block in self.late_reader:  # type: ignore[union-attr]
             x = block(x, items.mask)
-        return Items(x, items.mask, items.id, items.extra)
+        return Items(x.float(), items.mask, items.id, items.extra)
 
     def texts(self, items: Items) -> Tensor:
         """(N, dim) unit vectors."""
@@ -88,8 +88,9 @@ class SmallTowers(Towers):
         self.late_blocks.requires_grad_(True)
 
     def cells(self, stored: Tensor) -> Items:
-        """TinyViT's cells."""
-        x = through(self.late_blocks, stored.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2)
+        """TinyViT's cells: (N, 49, 320) as they are stored, or from its stored map."""
+        x = stored if stored.dim() == 3 else through(self.late_blocks, stored.permute(0, 3, 1, 2))
+        x = x if stored.dim() == 3 else x.flatten(2).transpose(1, 2)
         return Items(x, None, torch.arange(len(x)), {})
 
     @property
@@ -118,8 +119,9 @@ def start_canonically(net: Towers, stored: Stored, rng: np.random.Generator) -> 
     some = np.sort(rng.permutation(len(stored))[:6000])
     rows = np.array([rng.choice(stored.captions[place]) for place in some])
     net.eval()
-    x = torch.cat([net.cells(stored.pictures(span)).x.mean(1) for span in np.array_split(some, 32)])
-    items = [net.states(stored.texts(span)) for span in np.array_split(rows, 32)]
+    with torch.autocast("cpu", torch.bfloat16):
+        x = torch.cat([net.cells(stored.pictures(span)).x.float().mean(1) for span in np.array_split(some, 32)])
+        items = [net.states(stored.texts(span)) for span in np.array_split(rows, 32)]
     y = torch.cat([(one.x * one.mask[..., None]).sum(1) / one.mask.sum(1, keepdim=True) for one in items])
     fit = fit_canonical_correlation(x.double(), y.double(), torch.ones(len(x)).double(), kept=256, power=1.0)
     for side, tower in enumerate((net.regions, net.caption)):
@@ -128,3 +130,19 @@ def start_canonically(net: Towers, stored: Stored, rng: np.random.Generator) -> 
     seen = net.cells(stored.pictures(some[:500]))
     net.regions.linear.bias.copy_(-net.regions.pooled(seen).mean(0))  # type: ignore[union-attr, operator]
     net.caption.linear.bias.copy_(-net.caption.pooled(items[0]).mean(0))  # type: ignore[union-attr, operator]
+
+
+@torch.no_grad()
+def start_by_teacher(net: Towers, stored: Stored, teacher: Tensor) -> None:
+    """The projection begins as ridge regression from the mean cell onto the teacher's vectors."""
+    net.eval()
+    spans = np.array_split(np.arange(len(stored)), -(-len(stored) // 128))
+    with torch.autocast("cpu", torch.bfloat16):
+        means = torch.cat([net.cells(stored.pictures(span)).x.float().mean(1) for span in spans])
+    centre, size = means.mean(0), means.std(0) + 1e-3
+    x = (means - centre) / size
+    ridge = 0.3 * len(x) * torch.eye(x.shape[1])
+    weight = torch.linalg.solve(x.T @ x + ridge, x.T @ (teacher - teacher.mean(0))) / size[:, None]
+    net.regions.settle()  # type: ignore[operator]
+    net.regions.linear.weight.copy_(weight.T)  # type: ignore[union-attr, operator]
+    net.regions.linear.bias.copy_(teacher.mean(0) - centre @ weight)  # type: ignore[union-attr, operator]

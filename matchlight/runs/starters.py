@@ -18,7 +18,7 @@ from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
 
 SHIPPED = Path(__file__).with_name("shipped")
-LICENCE = "weights Apache-2.0; learnt from Flickr8k and COCO, whose photos are for research"
+LICENCE = "weights Apache-2.0 (of TinyViT in starter-small: MIT); learnt from Flickr8k and COCO, whose photos are for research"
 READER = "minilm"
 
 
@@ -57,7 +57,7 @@ class Starter:
 
 
 LARGE = Starter("starter", "DINOv2-S and MiniLM, joined by heads", "dinov2-small", ("transformers", "tokenizers"))
-SMALL = Starter("starter-small", "EfficientNet-Lite0 taught by starter, and MiniLM", "lite0", ("tokenizers",))
+SMALL = Starter("starter-small", "TinyViT taught by starter, and MiniLM", "", ("tokenizers",))
 STARTERS = {starter.name: starter for starter in (LARGE, SMALL)}  # the better one first
 
 
