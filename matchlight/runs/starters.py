@@ -18,7 +18,7 @@ from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
 
 SHIPPED = Path(__file__).with_name("shipped")
-LICENCE = "weights Apache-2.0 (of TinyViT in starter-small: MIT); learnt from Flickr8k and COCO, whose photos are for research"
+LICENCE = "weights Apache-2.0 (TinyViT: MIT); learnt from Flickr8k and COCO, whose photos are for research"
 READER = "minilm"
 
 
