@@ -100,7 +100,9 @@ class RayWorkers:
             last = (str(error).strip().splitlines() or ["no reason given"])[-1]
             return [Lost(job.name, f"no worker can read what it gets ({last[:200]})")]
         except self.loaded.exceptions.RayError as error:
-            files.remove_leftovers(job.file.parent, of=job.file.stem)
+            for path in job.file.parent.iterdir():  # nobody works on it any more, though the dead may not be buried yet
+                if path.name.startswith(f".{job.file.stem}.") and files.is_draft(path):
+                    path.unlink(missing_ok=True)
             return [Lost(job.name, f"its worker died {TRIES_AGAIN + 1} times ({type(error).__name__})")]
         if answer is not None and answer.fatal:
             raise Unfinished(answer.reason)
