@@ -7,7 +7,6 @@ which order, and which were left out. Rows are read a small group at a time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matchlight.console import BadInput
-from matchlight.data.content import Extent
 from matchlight.data.formats.annotations import Annotations
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.parquet import records
 from matchlight.data.formats.safety import bad_rows, inside
+from matchlight.data.formats.sources import FeatureFiles
 from matchlight.files import Json, read_json
 from matchlight.pairs import Labels, Pairs
 
@@ -112,7 +111,7 @@ def count_of(file: Path, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-class ParquetFeatures:
+class ParquetFeatures(FeatureFiles):
     """Features of every picture, by place: file after file, a row group at a time."""
 
     def __init__(self, files: Sequence[Path], tail: tuple[int, ...], rows: np.ndarray | None = None):
@@ -120,9 +119,6 @@ class ParquetFeatures:
         self.starts = np.cumsum([0, *(_groups(str(file), _changed(file))[-1] for file in self.files)])
         self.rows = np.arange(self.starts[-1]) if rows is None else rows
         self.shape: tuple[int, ...] = (len(self.rows), *tail)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def gather(self, index: np.ndarray) -> np.ndarray:
         """These rows as float32, in this order; each row group is read once."""
@@ -141,22 +137,6 @@ class ParquetFeatures:
             place = int(wanted[bad[0]])
             raise BadInput(f"{self.files[int(part_of[bad[0]])]}: picture {place} has NaN or infinite values")
         return out
-
-    def stamp(self) -> str:
-        """Names, lengths, times of change and the rows in use."""
-        digest = hashlib.blake2b(np.ascontiguousarray(self.rows).tobytes(), digest_size=16)
-        for file in self.files:
-            digest.update(f"{file.name}:{file.stat().st_size}:{_changed(file)};".encode())
-        return digest.hexdigest()
-
-    @property
-    def home(self) -> str:
-        """The folder of the first file."""
-        return os.path.realpath(self.files[0].parent)
-
-    def extents(self) -> list[Extent]:
-        """Where the shards are."""
-        return [Extent(os.path.realpath(file)) for file in self.files]
 
     def take(self, index: np.ndarray) -> ParquetFeatures:
         """Some of the rows, in this order."""

@@ -295,7 +295,34 @@ def _mapped(path: str, changed: int) -> np.ndarray:
     return load_npy(Path(path))
 
 
-class NpyFeatures:
+class FeatureFiles:
+    """Some rows of files of features laid end to end: what tells them apart from others, and where they are."""
+
+    files: tuple[Path, ...]
+    rows: np.ndarray  # in use, among all of all files
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def stamp(self) -> str:
+        """Names, lengths, times of change and the rows in use."""
+        digest = hashlib.blake2b(np.ascontiguousarray(self.rows).tobytes(), digest_size=16)
+        for file in self.files:
+            about = file.stat()
+            digest.update(f"{file.name}:{about.st_size}:{about.st_mtime_ns};".encode())
+        return digest.hexdigest()
+
+    @property
+    def home(self) -> str:
+        """The folder of the first file."""
+        return os.path.realpath(self.files[0].parent)
+
+    def extents(self) -> list[Extent]:
+        """Where the files are."""
+        return [Extent(os.path.realpath(file)) for file in self.files]
+
+
+class NpyFeatures(FeatureFiles):
     """Rows of memory-mapped .npy files laid end to end, read as float32 when asked for."""
 
     def __init__(self, files: Sequence[Path], rows: np.ndarray | None = None):
@@ -315,9 +342,6 @@ class NpyFeatures:
         path = self.files[part]
         return _mapped(str(path), path.stat().st_mtime_ns)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def gather(self, index: np.ndarray) -> np.ndarray:
         """These rows as float32; a row with NaN or infinite values is refused by file and row."""
         wanted = self.rows[index]
@@ -332,23 +356,6 @@ class NpyFeatures:
             row = int(wanted[bad[0]] - self.starts[part])
             raise BadInput(f"{self.files[part]}: row {row} holds NaN or infinite values; repair or drop that picture")
         return out
-
-    def stamp(self) -> str:
-        """Names, lengths, times of change and the rows in use."""
-        digest = hashlib.blake2b(np.ascontiguousarray(self.rows).tobytes(), digest_size=16)
-        for file in self.files:
-            about = file.stat()
-            digest.update(f"{file.name}:{about.st_size}:{about.st_mtime_ns};".encode())
-        return digest.hexdigest()
-
-    @property
-    def home(self) -> str:
-        """The folder of the first file."""
-        return os.path.realpath(self.files[0].parent)
-
-    def extents(self) -> list[Extent]:
-        """Where the arrays are."""
-        return [Extent(os.path.realpath(file)) for file in self.files]
 
     def take(self, index: np.ndarray) -> NpyFeatures:
         """Some of the rows, in this order."""
