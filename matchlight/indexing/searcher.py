@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
+from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.indexing.candidate_vectors import Proposer, merged
 from matchlight.indexing.engines import NONE, Engine
 from matchlight.indexing.stored_sets import Sets
@@ -132,7 +132,10 @@ class Searcher:
         query = query.to(self.device)
         blocks = np.split(places, range(BLOCK, len(places), BLOCK))
         with torch.inference_mode(), products_in("fp32", self.device):
-            return np.concatenate([self._block(query, given, wanted, sets.take(part)) for part in blocks])
+            scores = np.concatenate([self._block(query, given, wanted, sets.take(part)) for part in blocks])
+        if np.isnan(scores).any():
+            raise BadInput("scores that are no numbers: the vectors of this index are damaged; build it again")
+        return scores
 
     def _block(self, query: Embeddings, given: str, wanted: str, block: Embeddings) -> np.ndarray:
         block = block.to(self.device)

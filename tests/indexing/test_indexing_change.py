@@ -46,6 +46,15 @@ def test_candidates_hold_the_true_best_ten(engine: dict[str, Any], tmp_path: Pat
         assert index.describe()["vectors"] == {"image": 4 * PICTURES, "text": 8 * PICTURES}
 
 
+def test_vectors_that_are_no_numbers_are_one_line(tmp_path: Path) -> None:
+    with Index.build(trained("dive"), pairs(), tmp_path / "i", map=False):
+        pass
+    for file in tmp_path.rglob("*.vectors.npy"):
+        np.save(file, np.full_like(np.load(file), np.nan))
+    with Index.load(tmp_path / "i", verify=False) as index, pytest.raises(BadInput, match="vectors .* are damaged"):
+        index.search("a cat")
+
+
 def test_a_filter_finds_the_best_of_what_passes_and_nothing_else(engine: dict[str, Any], tmp_path: Path) -> None:
     with Index.build(trained("dive"), pairs(), tmp_path / "i", map=False, candidates=3, **engine) as index:
         everything = index.search("a cat near owl", top=PICTURES, exact=True).hits

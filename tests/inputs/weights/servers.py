@@ -8,7 +8,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -72,7 +72,8 @@ def serving() -> Iterator[Served]:
         def _send(self, content: bytes) -> None:
             stop, stall = served.cut or served.stall, bool(served.stall)
             served.cut = served.stall = 0
-            self.wfile.write(content[: stop or None])
+            with suppress(BrokenPipeError, ConnectionResetError):  # a client that went away is its own business
+                self.wfile.write(content[: stop or None])
             if stall:
                 self.wfile.flush()
                 time.sleep(2)
