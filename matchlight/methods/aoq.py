@@ -134,10 +134,13 @@ class SecondRound(Strategy):
         run.writer.flush()  # from here on the first round's model may be replaced
 
     def _lists(self, run: TrainingRun) -> None:
-        """Candidates of the training rows in the run folder, mined or brought along, likely matches struck out."""
-        folder = run.folder / "candidates"
-        if is_whole(folder):
-            return
+        """Candidates of the training rows in the run folder; what mining kept besides goes, after a kill too."""
+        if not is_whole(run.folder / "candidates"):
+            self._make_lists(run, run.folder / "candidates")
+        shutil.rmtree(run.folder / "mined", ignore_errors=True)
+
+    def _make_lists(self, run: TrainingRun, folder: Path) -> None:
+        """Mined or brought along, likely matches struck out."""
         data = fingerprint(run.pairs)
         if self.candidates is not None:
             lists = load_for(self.candidates, run.pairs, data=data).within(run.rows, run.pairs.picture)
@@ -152,7 +155,6 @@ class SecondRound(Strategy):
         self._check_depth(kept)
         about |= {"data": data, "filter": self.filter, **struck(lists, kept)}
         kept.save(folder, about)
-        shutil.rmtree(run.folder / "mined", ignore_errors=True)
 
     def _filtered(self, lists: Candidates, pairs: Pairs) -> Candidates:
         return filtered(lists, pairs, kind=self.filter, alike=self.alike, audit=self.audit)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -495,6 +496,20 @@ def test_a_run_killed_between_the_rounds_goes_on_to_the_same_weights(
         patch.setattr(aoq, "mine_into", dies)
         quick(tmp_path / "cut", scratch=False)
     assert weights(quick(tmp_path / "cut", scratch=False, resume=True)) == weights(whole)
+
+
+def test_a_kill_after_the_lists_were_written_leaves_no_second_copy_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(aoq, "shutil", SimpleNamespace(rmtree=dies))
+        quick(tmp_path / "cut", scratch=False)
+    assert (tmp_path / "cut" / "mined").is_dir()
+    quick(tmp_path / "cut", scratch=False, resume=True)
+    assert not (tmp_path / "cut" / "mined").exists()
 
 
 def test_a_run_killed_late_in_the_second_round_goes_on_to_the_same_weights(
