@@ -291,6 +291,17 @@ def test_a_folder_is_free_until_something_of_somebodys_is_in_it(tmp_path: Path) 
     assert not files.is_free(tmp_path) and not files.is_free(tmp_path / "mine")
 
 
+def test_an_audit_that_goes_on_removes_the_drafts_of_the_one_that_was_killed(tmp_path: Path) -> None:
+    from matchlight.auditing.options import claim
+
+    assert claim(tmp_path / "audit", {"seed": 0})
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    for name in (".signals.{}.tmp.npz", ".report.{}.tmp.html"):
+        (tmp_path / "audit" / name.format(int(dead.stdout))).touch()
+    assert not claim(tmp_path / "audit", {"seed": 0})
+    assert [path.name for path in (tmp_path / "audit").iterdir()] == ["settings.json"]
+
+
 @pytest.mark.parametrize("name", [".recipe.json.{}.tmp", ".settings.json.{}.tmp", ".CURRENT.{}.tmp"])
 def test_no_draft_of_a_dead_process_stands_in_the_way_of_a_run_an_audit_or_an_index(tmp_path: Path, name: str) -> None:
     from matchlight.auditing import signals

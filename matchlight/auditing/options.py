@@ -131,8 +131,9 @@ def _named(run: Run) -> dict[str, Json]:
 def claim(folder: Path, settings: dict[str, Json]) -> bool:
     """A folder holds one audit: with other data or settings its finished parts must not be taken for this one's.
 
-    True where the folder was free.
+    True where the folder was free. Drafts that a killed process left in it go.
     """
+    files.remove_leftovers(folder)
     path = folder / "settings.json"
     if path.exists():
         old = files.read_json(path, "an audit's settings")
