@@ -41,8 +41,8 @@ def test_candidates_hold_the_true_best_ten(engine: dict[str, Any], tmp_path: Pat
             exact, quick = (index.search(caption, exact=all_of_it) for all_of_it in (True, False))
             kept.append(np.isin([hit.id for hit in exact.hits], [hit.id for hit in quick.hits]).mean())
             assert quick.scored == index.describe()["candidates"]["image"] < PICTURES
-        assert np.mean(kept) >= 0.97
-        assert index.describe()["recall"]["image"] >= 0.97  # of 16 questions, each asked of the other half's number
+        assert np.mean(kept) >= 0.99
+        assert index.describe()["recall"]["image"] >= 0.97  # 8 questions with the number of the other 8
         assert index.describe()["vectors"] == {"image": 4 * PICTURES, "text": 8 * PICTURES}
 
 
