@@ -75,6 +75,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "lite1": "matchlight.inputs.backbones.lite_backbones:Lite1",
         "lite2": "matchlight.inputs.backbones.lite_backbones:Lite2",
         "tinyvit-5m": "matchlight.inputs.backbones.tiny_vit_backbone:TinyVit5M",
+        "starter-small": "matchlight.runs.starter_backbone:StarterPictures",
         "timm": "matchlight.inputs.backbones.timm_backbones:TimmBackbone",
         "hf": "matchlight.inputs.backbones.hub_backbones:HubBackbone",
     },

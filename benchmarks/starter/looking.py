@@ -21,9 +21,10 @@ from matchlight.inputs.text import pad
 from matchlight.pairs import Pairs
 
 PART = 2000  # pictures that are looked at or read before something is kept
-SIZE, CELLS = 224, 8
+DINO_SIZE, TINY_SIZE = 336, 224  # pixels a side that DINOv2 and TinyViT see
+CELLS = 8
 TRUNK = 3  # blocks of TinyViT's third stage that stay as they came; their map (160 channels, 14 x 14) is stored
-READ = 3  # blocks of MiniLM that stay as they came; their states are stored
+READ = 4  # blocks of MiniLM that stay as they came; their states are stored
 AGAIN = 75
 
 
@@ -81,7 +82,7 @@ def look(work: Path, parts: list[Part], clock: Clock) -> None:
         path = work / f"{part.name}.cells.npy"
         if not path.exists():
             clock.check()
-            save(path, extract(part.pairs, backbone=network, size=SIZE, batch=16).array)
+            save(path, extract(part.pairs, backbone=network, size=DINO_SIZE, batch=4).array)
             print(path.name, flush=True)
 
 
@@ -113,7 +114,7 @@ def look_small(work: Path, parts: list[Part], clock: Clock) -> None:
         path = work / f"{part.name}.trunk.npy"
         if not path.exists():
             clock.check()
-            photos = pixels(part.pairs, SIZE).array
+            photos = pixels(part.pairs, TINY_SIZE).array
             spans = [photos[start : start + 8] for start in range(0, len(photos), 8)]
             with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 save(path, np.concatenate(list(pool.map(seen, spans))))

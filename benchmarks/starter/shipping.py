@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.starter.looking import SIZE
+from benchmarks.starter.looking import DINO_SIZE, TINY_SIZE
 from benchmarks.starter.towers import SMALL, STARTER
 from matchlight.console import VERSION
 from matchlight.core import Sizes
@@ -39,7 +39,12 @@ def ship(work: Path, teacher: str, student: str) -> None:
         small, grid = name == "starter-small", made["grid"]
         own = SMALL if small else {**STARTER, "cells": f"{grid}x{grid}"}
         settings = {**own, **made["settings"], "rate": 2e-4}
-        view = View("pixels" if small else "grid", str(settings["backbone"]), SIZE, sentences="minilm")
+        view = View(
+            "pixels" if small else "grid",
+            str(settings["backbone"]),
+            TINY_SIZE if small else DINO_SIZE,
+            sentences="minilm",
+        )
         view = view if small else replace(view, choice=TokenChoice("both", (grid, grid)))
         view = view.with_size(torch.device("cpu"))
         sizes = Sizes(

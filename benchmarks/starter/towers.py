@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.starter.looking import CELLS, READ, SIZE, TRUNK, through
+from benchmarks.starter.looking import CELLS, DINO_SIZE, READ, TINY_SIZE, TRUNK, through
 from benchmarks.starter.stored import Stored
 from matchlight.core import IMAGE, TEXT, Items, Matcher, Sizes
 from matchlight.methods.vse import VSEInfinity
@@ -17,8 +17,14 @@ from matchlight.training.arguments import Value
 
 HEADS: dict[str, Value] = {"dim": 1024, "hidden": 1024, "sentences": "minilm", "sentences_rate": 0.0, "norm": False}
 HEADS |= {"pooling": "top", "top_words": 3, "drop_words": 0.0, "loss": "infonce", "temperature": 0.05}
-STARTER: dict[str, Value] = {**HEADS, "backbone": "dinov2-small", "pixels": SIZE, "tokens": "both", "top_regions": 10}
-SMALL: dict[str, Value] = {**HEADS, "backbone": "tinyvit-5m", "pixels": SIZE, "finetune": True, "top_regions": 10}
+STARTER: dict[str, Value] = {
+    **HEADS,
+    "backbone": "dinov2-small",
+    "pixels": DINO_SIZE,
+    "tokens": "both",
+    "top_regions": 10,
+}
+SMALL: dict[str, Value] = {**HEADS, "backbone": "tinyvit-5m", "pixels": TINY_SIZE, "finetune": True, "top_regions": 10}
 
 
 def coarser(cells: Tensor, grid: int) -> Tensor:

@@ -24,6 +24,7 @@ from matchlight.pairs import FeatureSource, Pairs
 if TYPE_CHECKING:
     from matchlight.inputs.joint_models import JointModel
     from matchlight.inputs.onnx_towers import OnnxTowers
+    from matchlight.inputs.sentence_encoders import SentenceEncoder
 
 Stream = Literal["auto", "always", "never"]
 LITE = "lite0"  # the backbone that comes with us
@@ -226,13 +227,15 @@ def _pieces(pairs: Pairs, view: View) -> Captions:
     return Captions.from_tokens(model.pieces.token_ids(pairs.captions), size=model.shape.text.vocabulary)
 
 
-def _states(captions: Captions, view: View, device: torch.device) -> CaptionStates | None:
+def _states(
+    captions: Captions, view: View, device: torch.device, reader: SentenceEncoder | None
+) -> CaptionStates | None:
     """What a frozen sentence encoder makes of the captions, stored on a CPU: a GPU reads them as fast as a disk."""
     from matchlight.inputs.sentence_encoders import sentence_encoder
 
     if not view.read_once or device.type != "cpu":
         return None
-    encoder = sentence_encoder(view.sentences, frozen=True)
+    encoder = reader or sentence_encoder(view.sentences, frozen=True)
     return caption_states(captions, encoder, name=view.sentences) if fits_on_disk(captions, encoder) else None
 
 
@@ -260,10 +263,12 @@ def prepare(
     vocabulary: Vocabulary | None = None,
     train: str = "train",
     streamed: bool | None = None,
+    reader: SentenceEncoder | None = None,
 ) -> Inputs:
     """Read pictures as `view` says, captions with `vocabulary` (built from the training split where none is given).
 
     `streamed`: pictures are read anew for each batch rather than once into a store; None: where that is too large.
+    `reader`: the frozen sentence encoder that captions are read with once; None: the view's, as it came.
     """
     view = view.with_size(device)
     pairs = boxes.attach(pairs) if view.boxes else pairs
@@ -276,7 +281,7 @@ def prepare(
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)
-    states = _states(captions, view, device) if captions is not None else None
+    states = _states(captions, view, device, reader) if captions is not None else None
     table = Table(pairs, images, captions, device=device, broken=broken, vocabulary=vocabulary, states=states)
     kind, dim, regions = _shape(images, view)
     sizes = Sizes(

@@ -196,11 +196,18 @@ class LastState(nn.Module):
         return Embedding((out.abs() if self.absolute else out)[:, None])
 
 
-def weights_behind_backbone(weights: dict[str, Tensor], matcher: nn.Module) -> dict[str, Tensor]:
-    """Weights that were learnt on stored features, for a matcher with a backbone before them: it keeps its own."""
+def weights_for(matcher: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Another run's weights by the names of this matcher's.
+
+    Those that were learnt on stored features go behind a backbone, which keeps its own weights; those that were learnt
+    behind a backbone are taken without it where features are stored.
+    """
     own = matcher.state_dict()
-    if not any(".backbone." in name for name in own) or any(".backbone." in name for name in weights):
+    behind, learnt_behind = (any(".backbone." in name for name in names) for names in (own, weights))
+    if behind == learnt_behind:
         return weights
+    if learnt_behind:
+        return {name.replace(".regions.", ".", 1): value for name, value in weights.items() if ".backbone." not in name}
     named = {name: name.replace(".regions.", ".", 1) for name in own}
     kept = {name: own[name] for name in own if ".backbone." in name}
     return kept | {name: weights[before] for name, before in named.items() if before in weights}

@@ -19,15 +19,17 @@ from matchlight.inputs.features.stream import InBlocks
 from matchlight.inputs.joint_models import OWN
 from matchlight.inputs.joint_models.model_files import without_weights
 from matchlight.inputs.prepare import Inputs, Stream, View, prepare, streams, view_of
+from matchlight.inputs.sentence_encoders import SentenceEncoder
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
 from matchlight.measuring.protocols.measured import Unfit
 from matchlight.pairs import Pairs
-from matchlight.parts.encoders import weights_behind_backbone
+from matchlight.parts.encoders import weights_for
 from matchlight.runs.card import write_card
 from matchlight.runs.claiming import begun_from, check_free, claim
 from matchlight.runs.folder import Info, Run, method_of_run, own_arguments, read_recipe
 from matchlight.runs.seen import SEEN, seen_by
+from matchlight.runs.starters import STARTERS
 from matchlight.runs.validation_chance import keep_chances
 from matchlight.training.arguments import Value
 from matchlight.training.callbacks import EpochPrinter, ProgressBar
@@ -75,7 +77,7 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     options, settings = _split(given)
     tools = loggers(options.tools)
     if name is None:
-        name, settings = _first_choice(pairs, settings, options)
+        name, settings, options = _first_choice(pairs, settings, options)
     chosen, settings = choose(name, settings)
     settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
     chosen = Chosen.of(chosen.method, settings)
@@ -92,10 +94,12 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     if devices.rank() == 0:
         check_free(folder, resume=options.resume)
     flat = settle_arguments(flat, begun=_begun_with(folder))
+    _check_pictures(options.start, flat)
     home = _home_of_model(folder, options.start, flat)
     view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home).with_size(where)
     streamed: bool = devices.broadcast(streams(pairs, view, where, options.stream))
-    inputs = prepare(pairs, view, device=where, vocabulary=_words(folder, options), streamed=streamed)
+    words, reader = _words(folder, options), reader_of(options.start, flat)
+    inputs = prepare(pairs, view, device=where, vocabulary=words, streamed=streamed, reader=reader)
     blocks = _blocks_taken(folder, inputs)
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
@@ -126,14 +130,18 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     return run
 
 
-def _first_choice(pairs: Pairs, settings: dict[str, Value], options: TrainOptions) -> tuple[str, dict[str, Value]]:
+def _first_choice(
+    pairs: Pairs, settings: dict[str, Value], options: TrainOptions
+) -> tuple[str, dict[str, Value], TrainOptions]:
     """The method where none was named: that of the run it starts from, else the best for data and machine, and why."""
     if options.start is not None:
-        return options.start.method, settings
+        return options.start.method, settings, options
     found = first_choice(pairs, pick_device(options.device).type)
-    named = " ".join(f"{name}={value}" for name, value in found.settings.items())
-    say(f"no method named: {' '.join([found.method, named]).strip()} ({found.why})")
-    return found.method, {**found.settings, **settings}
+    named = [f"{name}={value}" for name, value in found.settings.items()]
+    begun = ["--from", found.start] if found.start else []
+    say(f"no method named: {' '.join([found.method, *begun, *named])} ({found.why})")
+    start = Run.load(STARTERS[found.start].folder, device="cpu") if found.start else None
+    return found.method, {**found.settings, **settings}, dataclasses.replace(options, start=start)
 
 
 def _split(given: Mapping[str, Value | Run | list[str]]) -> tuple[TrainOptions, dict[str, Value]]:
@@ -241,12 +249,30 @@ def _brings_backbone(start: Run | None) -> bool:
     return start is not None and any(".backbone." in name for name, _ in start.matcher.named_parameters())
 
 
+def reader_of(start: Run | None, flat: dict[str, Value]) -> SentenceEncoder | None:
+    """The sentence encoder that captions are read with once, where it stays as it is: that of the run gone on from."""
+    if start is None or start.info["arguments"].get("sentences") != flat.get("sentences"):
+        return None
+    return next((part for part in start.matcher.modules() if isinstance(part, SentenceEncoder)), None)
+
+
+def _check_pictures(start: Run | None, flat: dict[str, Value]) -> None:
+    """Heads that were learnt behind a tuned picture network know nothing of that network as it came."""
+    read_by = str(flat.get("backbone"))
+    if start is None or flat.get("finetune") or not _brings_backbone(start):
+        return
+    own = read_by in STARTERS and STARTERS[read_by].folder == start.folder
+    if not own and read_by in (start.info["arguments"].get("backbone"), *STARTERS):
+        what = f"finetune=false would read pictures with {read_by}, not with the network that {start.folder} tuned"
+        raise BadInput(f"{what}; leave finetune out to go on tuning it")
+
+
 def _borrow(trainer: Trainer, source: Run) -> None:
     """Start every network from another run's weights."""
     members = source.matcher.each()
     learnt = list(objective_weights(source.folder).values())
     for k, network in enumerate(trainer.networks.values()):
-        state = weights_behind_backbone(members[k % len(members)].state_dict(), network.matcher)
+        state = weights_for(network.matcher, members[k % len(members)].state_dict())
         try:
             network.matcher.load_state_dict(state)
         except RuntimeError as problem:
@@ -276,6 +302,8 @@ def _fit(trainer: Trainer, info: Info, options: TrainOptions) -> None:
         goes_on = options.resume and trainer.resume()
         if not goes_on and options.start is None:
             trainer.begin()
+        elif not goes_on and options.start is not None and options.start.method == info["name"]:
+            trainer.validate_start()
         trainer.fit()
 
 

@@ -11,19 +11,25 @@ from matchlight.pairs import Pairs
 from matchlight.training.arguments import Settings, Value
 
 READER = "minilm"
-# a map between two networks that know pictures and sentences already: its start has a closed form, which wrong pairs
-# harm little, and it is kept unless training makes it better; no words are dropped, so that captions are read once
-ON_CPU: dict[str, Value] = {"sentences": READER, "sentences_rate": 0.0, "loss": "gce", "rate": 2e-4}
-ON_CPU |= {"schedule": "cycle", "epochs": 5, "drop_words": 0.0}
+# What was there before the first step is kept unless training makes it better; no words are dropped, so that captions
+# are read once.
+GENTLE: dict[str, Value] = {"sentences_rate": 0.0, "loss": "gce", "schedule": "cycle", "epochs": 5, "drop_words": 0.0}
+# a model that knows pictures and sentences together: its heads learn, its networks stay as they are
+STARTER = "starter-small"
+FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 1e-4}
+# a map between two networks that know pictures and sentences apart: its start has a closed form, which wrong pairs
+# harm little
+OF_FEATURES: dict[str, Value] = {**GENTLE, "sentences": READER, "rate": 2e-4}
 
 
 @dataclass(frozen=True)
 class FirstChoice:
-    """A method, the settings that are not its preset's, and why."""
+    """A method, the settings that are not its preset's, why, and the run to begin with."""
 
     method: str
     settings: Settings
     why: str
+    start: str | None = None
 
 
 def first_choice(pairs: Pairs, device: str) -> FirstChoice:
@@ -37,7 +43,11 @@ def first_choice(pairs: Pairs, device: str) -> FirstChoice:
         best = {"backbone": "auto"} if pairs.features is None else {}
         words = {} if reads else {"sentences": None}
         return FirstChoice("lantern", {**best, **words}, "on a GPU the most accurate, with wrong pairs or without")
+    if reads and pairs.features is None:
+        why = f"on a CPU: {STARTER} knows photos and captions already, and wrong pairs harm it little"
+        return FirstChoice("vse_infty", FROM_STARTER, why, start=STARTER)
     if reads:
-        return FirstChoice("vse_infty", ON_CPU, f"on a CPU: {READER} reads captions, and wrong pairs harm it little")
+        why = f"on a CPU: {READER} reads captions, and wrong pairs harm it little"
+        return FirstChoice("vse_infty", OF_FEATURES, why)
     why = "on a CPU, with a loss that survives wrong pairs"
     return FirstChoice("vse_infty", {}, f"{why}; pip install 'matchlight[sentences]' makes it more accurate")

@@ -97,10 +97,10 @@ class Trainer:
         for k, network in enumerate(self.networks.values()):
             network.begin(self.table, self.rows, self.seed + 1000 * k)
         if self.recipe.begin is not None:
-            self._validate_start()
+            self.validate_start()
 
-    def _validate_start(self) -> None:
-        """What is found without a step is a model already: it is kept unless an epoch makes a better one."""
+    def validate_start(self) -> None:
+        """What is there before the first step is a model already: it is kept unless an epoch makes a better one."""
         self.epoch = -1
         report = self._validate()
         self.epoch = 0

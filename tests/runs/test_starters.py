@@ -7,14 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import matchlight as ml
 from matchlight.cli import main
-from matchlight.core import BadInput
+from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.inputs.prepare import prepare, view_of
 from matchlight.runs import starters
 from matchlight.runs.folder import Run
 from matchlight.runs.starters import LARGE, SMALL, STARTERS, best_starter, run_folder
-from tests.tiny import tiny_pictures
+from matchlight.runs.train_run import reader_of
+from matchlight.scoring.encode import encode
+from tests.tiny import tiny_pairs, tiny_pictures
 
 COLOURS = ("red", "green", "blue")
 
@@ -98,6 +103,39 @@ def test_going_on_from_a_starter(tmp_path: Path, capsys) -> None:
     assert main(["train", "vse_infty", *line, str(tmp_path / "run"), "epochs=1", "batch=8"]) == 0
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert kept["start"]["run"] == "starter-small" and kept["arguments"]["sentences"] == "minilm"
+
+
+def test_frozen_it_reads_pictures_and_captions_as_the_starter_does(tmp_path: Path) -> None:
+    pairs = tiny_pictures(12, held=4)
+    start = Run.load(SMALL.name, device="cpu")
+    frozen = {"backbone": SMALL.name, "finetune": False, "epochs": 1, "batch": 8, "rate": 1e-12}
+    run = ml.train("vse_infty", pairs, tmp_path / "run", start=start, device="cpu", **frozen)
+    for side, count in ((IMAGE, len(pairs.names)), (TEXT, len(pairs))):
+        before, after = (encode(one.matcher, one.inputs(pairs).table, side, np.arange(count)) for one in (start, run))
+        assert torch.allclose(before.vectors, after.vectors, atol=2e-3), side  # features are stored in 16 bits
+
+
+def test_captions_are_read_once_by_the_reader_of_the_run_that_is_gone_on_from(tmp_path: Path) -> None:
+    pairs = tiny_pairs(24, 2)
+    tuned = ml.train("vse_infty", pairs, tmp_path / "first", device="cpu", epochs=1, dim=8, sentences="minilm")
+    reader = tuned.matcher.encoders[TEXT].reader
+    with torch.no_grad():
+        reader.bert.blocks[5].wide.weight.mul_(1.5)
+    settings = {"sentences": "minilm", "sentences_rate": 0.0, "drop_words": 0.0}
+    assert reader_of(tuned, settings) is reader and reader_of(tuned, {"sentences": "gte-small"}) is None
+    view = view_of(settings, pooled=False, pairs=pairs)
+    states = prepare(pairs, view, device=torch.device("cpu"), reader=reader).table.states
+    assert states is not None
+    ids, mask = reader.tokenize(pairs.captions[:1])
+    with torch.inference_mode():
+        assert np.allclose(states.batch(np.arange(1)), reader(ids, mask).numpy(), atol=2e-3)
+
+
+def test_heads_of_a_tuned_network_are_not_put_on_the_network_as_it_came(tmp_path: Path) -> None:
+    asked = {"finetune": False, "epochs": 1}
+    start = Run.load(SMALL.name, device="cpu")
+    with pytest.raises(BadInput, match="finetune=false would read pictures with tinyvit-5m"):
+        ml.train("vse_infty", tiny_pictures(12, held=4), tmp_path / "run", start=start, device="cpu", **asked)
 
 
 def test_weights_lists_starters_and_says_what_they_need(capsys, tmp_path: Path, monkeypatch) -> None:
