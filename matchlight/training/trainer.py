@@ -103,6 +103,7 @@ class Trainer:
         """What is there before the first step is a model already: it is kept unless an epoch makes a better one."""
         self.epoch = -1
         report = self._validate()
+        self.writer.flush()
         self.epoch = 0
         if self.chief and report is not None:
             name, form = ("rsum", ".1f") if self.recipe.protocol == "recall" else ("map", ".4g")
