@@ -69,6 +69,36 @@ def test_links_out_of_the_folder_are_counted_and_never_followed(tmp_path: Path) 
         Pairs.read(alone)
 
 
+def test_a_link_in_a_circle_and_a_folder_that_may_not_be_opened_stop_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "closed/b.png")
+    for name in ("circle", "circle.png"):
+        (tmp_path / name).symlink_to(tmp_path / name)
+    (tmp_path / "closed").chmod(0)
+    try:
+        pairs = Pairs.read(tmp_path)
+    finally:
+        (tmp_path / "closed").chmod(0o755)
+    there = [name for name in pairs.names if not name.startswith("closed/")]  # nothing is closed to an administrator
+    assert there == ["a.png", "circle.png"]
+    assert [one["kind"] for one in formats.info(pairs)["problems"]] == ["unreadable"]
+
+
+def test_a_backup_beside_photos_does_not_stand_for_them(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "b.png", "2019/c.png")
+    with tarfile.open(tmp_path / "backup.tar", "w") as tar:
+        tar.add(tmp_path / "a.png", "a.png")
+    pairs = Pairs.read(tmp_path)
+    assert (pairs.format, len(pairs.names), problems(pairs)) == ("pictures", 3, {"not read": 1})
+
+
+def test_photos_beside_a_folder_called_train_are_read_with_it(tmp_path: Path) -> None:
+    pairs = Pairs.read(put(tmp_path, "train/a.png", "train/b.png", "rome/c.png", "d.png"))
+    assert (pairs.format, pairs.names) == ("pictures", ["d.png", "rome/c.png", "train/a.png", "train/b.png"])
+    (tmp_path / "d.png").unlink()
+    (tmp_path / "rome" / "c.png").unlink()
+    assert Pairs.read(tmp_path).split_names == ["train"]
+
+
 def test_a_name_that_is_not_utf8_is_read_by_its_place(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/caf\xe9.png", "wb") as file:
         file.write(picture(7))

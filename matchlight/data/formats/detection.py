@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from matchlight import plugins
 from matchlight.console import BadInput
 from matchlight.data.formats.base import Format
 from matchlight.data.formats.decoding import SUFFIXES
-from matchlight.data.formats.folder_walk import walk
+from matchlight.data.formats.folder_walk import is_file, is_folder, is_picture, walk
 from matchlight.data.formats.safety import inside
 from matchlight.files import regular
 
@@ -96,9 +97,11 @@ def _without_pipes(path: Path, deep: int = 2) -> None:
         return
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.is_dir() and deep > 1:
-                _without_pipes(Path(entry.path), deep - 1)
-            elif not entry.is_dir() and not entry.is_file() and not entry.name.lower().endswith(SUFFIXES):
+            folder = is_folder(entry)
+            if folder and deep > 1:
+                with suppress(PermissionError):  # a folder that may not be opened is passed over
+                    _without_pipes(Path(entry.path), deep - 1)
+            elif not folder and not is_file(entry) and not is_picture(entry.name):
                 regular(Path(entry.path))
 
 

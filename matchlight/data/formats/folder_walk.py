@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,20 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in JUNK
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or leads to one; a link in a circle is not."""
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+def is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a plain file or leads to one; a link in a circle is not."""
+    with suppress(OSError):
+        return entry.is_file()
+    return False
+
+
 def walk(root: Path, *, deepest: int = DEEPEST) -> Iterator[Found]:
     """All files below `root`, folder by folder."""
     real = os.path.realpath(root)
@@ -65,7 +80,7 @@ def _walk(root: str, folder: str, deeper: int) -> Iterator[Found]:
             yield Found(place, outside=True)
         elif entry.is_dir(follow_symlinks=False):
             below.append(place)
-        elif entry.is_file() or (is_picture(entry.name) and not entry.is_dir()):  # a broken picture is told when read
+        elif is_file(entry) or (is_picture(entry.name) and not is_folder(entry)):  # a broken picture is told when read
             yield Found(place)
     for place in below if deeper > 1 else ():
         yield from _walk(root, place, deeper - 1)

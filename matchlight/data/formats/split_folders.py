@@ -16,6 +16,7 @@ from matchlight.console import BadInput
 from matchlight.data.formats.annotations import EXAMPLES, SPLITS
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.detection import ALONE, place_of
+from matchlight.data.formats.folder_walk import is_hidden, is_picture, walk
 from matchlight.data.formats.safety import inside
 from matchlight.data.formats.sources import JoinedPictures
 from matchlight.pairs import Labels, Pairs, Problem
@@ -30,9 +31,12 @@ class SplitFolders(Format):
     name = "splits"
 
     def fits(self, path: Path) -> bool:
-        """By the folders' names, and by what they hold."""
+        """By the folders' names, and by what they hold; photos of a journey by train are no split."""
         folders = split_folders_of(path) if path.is_dir() else {}
-        return ("train" in folders or len(folders) > 1) and all(_is_data(folder) for folder in folders.values())
+        if "train" not in folders and len(folders) < 2:
+            return False
+        held = [_format_of(folder) for folder in folders.values()]
+        return None not in held and not (set(held) == {ALONE} and _pictures_elsewhere(path, folders))
 
     def read(self, path: Path, options: Options) -> Pairs:
         """All splits, in the usual order."""
@@ -58,12 +62,20 @@ def split_folders_of(path: Path) -> dict[str, Path]:
     return {split: found[split] for split in USUAL if split in found}
 
 
-def _is_data(folder: Path) -> bool:
+def _format_of(folder: Path) -> str | None:
     try:
-        place_of(folder, None)
+        return place_of(folder, None)[1].name
     except BadInput:
-        return False
-    return True
+        return None
+
+
+def _pictures_elsewhere(path: Path, folders: dict[str, Path]) -> bool:
+    """Whether pictures lie beside the folders of splits, which would not be read."""
+    splits = {folder.name for folder in folders.values()}
+    others = [entry for entry in path.iterdir() if entry.name not in splits and not is_hidden(entry.name)]
+    if any(is_picture(entry.name) and not entry.is_dir() for entry in others):
+        return True
+    return any(one.is_picture for entry in others if entry.is_dir() for one in walk(entry))
 
 
 def _joined(path: Path, parts: dict[str, Pairs], format: str) -> Pairs:

@@ -14,6 +14,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from matchlight.data.formats.annotations import Annotations, key_of, problem, sp
 from matchlight.data.formats.base import Format, Options
 from matchlight.data.formats.decoding import SUFFIXES
 from matchlight.data.formats.export import Entry, entries_with_bytes, write_relevance
-from matchlight.data.formats.folder_walk import is_hidden, is_picture
+from matchlight.data.formats.folder_walk import is_hidden, is_picture, walk
 from matchlight.data.formats.pictures_alone import without_captions
 from matchlight.data.formats.safety import inside, read_range
 from matchlight.data.formats.sources import TarPictures
@@ -41,8 +42,13 @@ class WebDataset(Format):
     name = "webdataset"
 
     def fits(self, path: Path) -> bool:
-        """A file by its name, a folder by what its tars begin with."""
-        return bool(shards_of(path)) if path.is_dir() else path.suffix.lower() == ".tar"
+        """A file by its name, a folder by what its tars begin with, unless they are few among pictures: a backup."""
+        if not path.is_dir():
+            return path.suffix.lower() == ".tar"
+        if not (shards := shards_of(path)):
+            return False
+        beside = islice((one for one in walk(path) if one.is_picture), len(shards) + 1)
+        return len(list(beside)) <= len(shards)
 
     def read(self, path: Path, options: Options) -> Pairs:
         """Read one shard, or all of a folder in order of name."""
