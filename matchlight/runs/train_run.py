@@ -43,6 +43,7 @@ from matchlight.training.registry import (
     choose,
     file_mark,
     settings_of,
+    usual_base,
 )
 from matchlight.training.trainer import Trainer
 
@@ -155,10 +156,15 @@ def _split(given: Mapping[str, Value | Run | list[str]]) -> tuple[TrainOptions, 
 
 
 def _settings_of_start(start: Run | None, chosen: Chosen) -> dict[str, Value] | None:
-    """The settings that a new run has from the one it begins with: all but the length, where the method is the same."""
-    if start is None or start.method != chosen.name:
-        return None if start is None else {}
-    return {name: value for name, value in start.info["arguments"].items() if name != "epochs"}
+    """The settings that a new run has from the one it begins with: all that both methods know, but the length.
+
+    A joint model that was imported has tuned nothing (`tune=none`), which says nothing of what is to be tuned now.
+    """
+    if start is None:
+        return None
+    theirs = start.info["arguments"]
+    kept = chosen.settings_from(Chosen.of(method_of_run(start.folder, start.info), theirs), theirs)
+    return {name: value for name, value in kept.items() if name != "epochs" and (name, value) != ("tune", "none")}
 
 
 def _with_model_of(start: Run | None, settings: dict[str, Value], chosen: Chosen) -> dict[str, Value]:
@@ -225,14 +231,15 @@ def _of_data(inputs: Inputs, pairs: Pairs) -> Info:
 def on_run(method: Method, given: dict[str, Value], start: Run | None) -> dict[str, Value]:
     """What a method that starts from another run's weights is built on: that run's method, and no other's."""
     above = built_on(method)
-    if start is None or above is None or not above.open_base:
+    if start is None or above is None:
         return given
-    theirs = built_on(method_of_run(start.folder, start.info))
-    base = start.method if theirs is None else start.info["arguments"].get(theirs.base_field, start.method)
+    base = Chosen.of(method_of_run(start.folder, start.info), start.info["arguments"]).scorer.name
     named = given.get(above.base_field, base)
     if named != base:
         what = f"--from {start.folder}: a run of {base}, and {above.base_field}={named} was asked for"
         raise BadInput(f"{what}; leave {above.base_field} out, or name a run of {named}")
+    if base != usual_base(above):
+        say(f"{method.name} goes on from {start.folder.name} with {above.base_field}={base}, as that run was trained")
     return {**given, above.base_field: base}
 
 
@@ -277,7 +284,7 @@ def _borrow(trainer: Trainer, source: Run) -> None:
             network.matcher.load_state_dict(state)
         except RuntimeError as problem:
             why = str(problem).splitlines()[-1].strip()
-            on = f"it is a run of {source.method}, and `matchlight train {source.method}` goes on from it"
+            on = f"`matchlight train {source.method} --from` it, without preset= and sizes, goes on from it"
             raise BadInput(f"--from {source.folder}: its weights do not fit this recipe; {on} ({why[:120]})") from None
         if network.average is not None:
             network.average.load_state_dict(state)

@@ -193,7 +193,7 @@ class BuiltOn(Arguments):
     shared: ClassVar[frozenset[str]] = frozenset()  # fields that mean the same to both: the base has no say in them
     base_epochs: ClassVar[str] = "epochs"  # the field that says how long the base's own presets train
     base_defaults: ClassVar[Mapping[str, Settings]] = {"dual": COSINES}  # by base: other defaults for its arguments
-    open_base: ClassVar[bool] = True  # False: the base is fixed
+    open_base: ClassVar[bool] = True  # False: `strategy=` does not name it
     from_run: ClassVar[Settings] = {}  # settings of a run that starts from another's weights
 
     def base_arguments(self) -> Arguments:

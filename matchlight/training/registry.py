@@ -123,10 +123,26 @@ class Chosen:
         above = built_on(self.method)
         return own if above is None or self.base is None else {**own, above.base_field: self.base.name}
 
+    @property
+    def scorer(self) -> Method:
+        """The method whose model is trained: the base where there is one."""
+        return self.base or self.method
+
+    def settings_from(self, other: Chosen, flat: Settings) -> dict[str, Value]:
+        """What another method's flat settings say here: all if it is the same one, else those of a common scorer."""
+        if other.name == self.name:
+            return dict(flat)
+        if other.scorer.name != self.scorer.name:
+            return {}
+        own = {name for one in (self, other) for above in [built_on(one.method)] if above for name in above.shared}
+        names = [name for name in kinds(self.scorer.arguments) if name not in own and other.flat_name(name) in flat]
+        return {self.flat_name(name): flat[other.flat_name(name)] for name in names}
+
     def flat_name(self, name: str) -> str:
-        """What a field of the base is called here."""
+        """What a field of the scorer is called here."""
         above = built_on(self.method)
-        assert above is not None and self.base is not None
+        if above is None or self.base is None:
+            return name
         return f"{self.base.name}.{name}" if name in field_defaults(above).keys() - above.shared else name
 
     def flat(self, settings: Settings) -> dict[str, Value]:

@@ -15,6 +15,7 @@ from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.inputs.prepare import prepare, view_of
 from matchlight.runs import starters
+from matchlight.runs.evaluation import split_scores
 from matchlight.runs.folder import Run
 from matchlight.runs.starters import LARGE, SMALL, STARTERS, best_starter, run_folder
 from matchlight.runs.train_run import reader_of
@@ -98,11 +99,26 @@ def test_going_on_from_a_starter(tmp_path: Path, capsys) -> None:
 
     data = formats.write(pairs, tmp_path / "data")
     line = ["--from", "starter-small", "--data", str(data), "-o"]
-    assert main(["train", "lantern", *line, str(tmp_path / "lantern"), "preset=small", "epochs=1"]) == 2
-    assert "it is a run of vse_infty, and `matchlight train vse_infty` goes on from it" in capsys.readouterr().err
+    assert main(["train", "dive", *line, str(tmp_path / "dive"), "preset=small", "epochs=1"]) == 2
+    assert "`matchlight train vse_infty --from` it, without preset= and sizes, goes on" in capsys.readouterr().err
     assert main(["train", "vse_infty", *line, str(tmp_path / "run"), "epochs=1", "batch=8"]) == 0
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert kept["start"]["run"] == "starter-small" and kept["arguments"]["sentences"] == "minilm"
+
+
+def test_lantern_and_ncr_plus_go_on_from_a_starter_with_its_scorer(tmp_path: Path, capsys) -> None:
+    pairs, start = tiny_pictures(12, held=4), Run.load(SMALL.name, device="cpu")
+    frozen = {"backbone": SMALL.name, "finetune": False, "batch": 8, "rate": 1e-12, "device": "cpu"}
+    for method, told in (("lantern", True), ("ncr+", False)):  # vse_infty is what ncr+ trains anyway
+        run = ml.train(method, pairs, tmp_path / method, start=start, epochs=1, **frozen)
+        line = f"{method} goes on from starter-small with scorer=vse_infty, as that run was trained"
+        assert (line in capsys.readouterr().err) == told
+        settings = run.info["arguments"]
+        assert (settings["scorer"], settings["dim"], settings["sentences"]) == ("vse_infty", 1024, "minilm")
+        assert (settings["loss"], settings["temperature"]) == ("auto", 0.05), "the method's own"
+        assert len(run.matcher.each()) == 2
+        scores = [split_scores(one, pairs, "test") for one in (run, start)]
+        np.testing.assert_allclose(*scores, atol=5e-3)  # at a rate of nothing it stays where it began
 
 
 def test_frozen_it_reads_pictures_and_captions_as_the_starter_does(tmp_path: Path) -> None:
