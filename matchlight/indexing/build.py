@@ -294,7 +294,8 @@ def describe(
 def _report(measured: dict[str, Measured]) -> None:
     one = measured[IMAGE]
     if one.recall is None:
-        say(f"{one.candidates} of {one.items} pictures are scored for a question; recall needs captions")
+        some = f"a question is compared with {one.candidates:,} of them, chosen by the engine; recall needs captions"
+        say("a question is compared with every picture" if one.candidates >= one.items else some)
         return
     say(f"{one.candidates} of {one.items} pictures are scored for a question: {one.recall:.1%} of the true best ten")
 

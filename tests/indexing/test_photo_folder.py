@@ -89,6 +89,19 @@ def test_a_look_that_was_killed_is_made_good_by_the_next(
     assert "other.png" in found and "red.png" not in found and f"more/{gone.name}" not in found
 
 
+def test_a_folder_that_is_left_without_a_readable_picture_is_one_line(look, folder: Path, tmp_path: Path) -> None:
+    look()
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.unlink()
+    with pytest.raises(BadInput, match="is empty"):
+        look()
+    (folder / "half.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(BadInput, match="none of the 1 pictures could be read"):
+        look()
+    Image.new("RGB", (30, 40), "red").save(folder / "red.png")
+    assert look().pictures == 1 and names(tmp_path / "index") == ["red.png"]
+
+
 def test_a_folder_that_is_mostly_new_or_read_by_another_model_is_built_anew() -> None:
     before = {"a": "1", "b": "2"}
     assert Change.between(before, {"a": "1", "b": "3"}) == Change([], ["b"], [], is_large=False)

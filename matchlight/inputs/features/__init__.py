@@ -199,5 +199,6 @@ def reported(store: S, pairs: Pairs) -> S:
     broken = store.broken
     if broken:
         names = ", ".join(str(pairs.names[place]) for place in broken[:3])
-        say(f"{len(broken)} of {len(store)} pictures could not be read and count as blank: {names}")
+        names += f" and {len(broken) - 3:,} more" if len(broken) > 3 else ""
+        say(f"{len(broken):,} of {len(store):,} pictures could not be read: {names}; `matchlight data info` says why")
     return store
