@@ -208,9 +208,7 @@ def report(chances: Chances) -> None:
     """One line about what was measured."""
     curve = chances.curves.get(IMAGE)
     if curve is None:
-        say(
-            "how likely a hit is right is not known: captions in the index say it, or a run that had validation pictures"
-        )
+        say("how likely a hit is right is not known: it takes captions in the index, or a run with validation pictures")
         return
     found = curve.measured
     told = f"{found.recall:.0%} of questions whose picture is not there are told so"

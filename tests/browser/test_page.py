@@ -81,6 +81,16 @@ def test_a_filter_narrows_and_back_goes_back(open_page):
     cards(page, 24)
 
 
+def test_a_menu_of_long_names_leaves_room_for_the_filters_beside_it(open_page):
+    page = open_page(viewport={"width": 360, "height": 700})
+    page.wait_for_selector(".card img")
+    drawn = """async name => { const {draw} = await import('/page/filters.js'), box = document.querySelector('#chips');
+        draw(box, {where: [], inside: ''}, {filters: {camera: {[name]: 1}, folder: {[name]: 1}}, index: {captions: 0}});
+        return [...box.querySelectorAll('select')].map(one => one.getBoundingClientRect().width); }"""
+    widths = page.evaluate(drawn, "EASTMAN KODAK COMPANY KODAK DX6440 ZOOM DIGITAL CAMERA")
+    assert len(widths) == 2 and max(widths) <= 180
+
+
 def test_drop_a_picture_and_read_captions_then_switch_to_pictures(open_page):
     page = open_page()
     page.wait_for_selector("button.card")

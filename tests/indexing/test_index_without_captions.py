@@ -71,6 +71,9 @@ def test_the_commands_index_search_and_embed_pictures_alone(collection, photos, 
     run = str(collection[0].parent / "run")
     assert main(["index", run, "--data", str(photos), "-o", str(tmp_path / "index"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == 24
+    assert main(["search", str(tmp_path / "index"), "a red ball"]) == 0
+    shown = capsys.readouterr().out
+    assert "image" in shown and "caption" not in shown and "-1" not in shown
     assert main(["search", str(tmp_path / "index"), "a red ball", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["results"]) == 10
     assert main(["embed", run, "--data", str(photos), "-o", str(tmp_path / "vectors.npz"), "--json"]) == 0
