@@ -8,6 +8,7 @@
     python -m benchmarks.starter WORK small --data FLICKR8K --data COCO --late-rate 0       # heads over its cells
     python -m benchmarks.starter WORK small --data FLICKR8K --data COCO --begin RESULT.pt   # its last blocks along
     python -m benchmarks.starter WORK ship --data FLICKR8K --data COCO           # into matchlight/runs/shipped
+    python -m benchmarks.starter WORK chances --data COCO                        # how likely their hits are right
 
 Every step goes on where it was stopped: the first three keep what they finish in parts of 2,000 pictures, `heads` and
 `small` save after every epoch. `--minutes` stops a step in good time (exit 75: call it again). `--train NAME` learns

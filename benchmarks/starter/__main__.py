@@ -17,7 +17,7 @@ from benchmarks import starter
 from benchmarks.starter.learning import Plan, Teacher, epochs
 from benchmarks.starter.looking import Clock, Part, finish_small, look, look_small, parts_of, read
 from benchmarks.starter.measuring import image_vectors, measured, text_vectors
-from benchmarks.starter.shipping import ship
+from benchmarks.starter.shipping import ship, ship_chances
 from benchmarks.starter.stored import Stored
 from benchmarks.starter.towers import Towers, start_by_teacher, start_canonically, towers
 
@@ -102,7 +102,7 @@ def main() -> None:
         description=starter.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.starter"
     )
     parser.add_argument("work", type=Path)
-    parser.add_argument("step", choices=(*FROZEN, "heads", "small", "ship"))
+    parser.add_argument("step", choices=(*FROZEN, "heads", "small", "ship", "chances"))
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--train", action="append", help="names of the data folders to learn from; default: all")
     parser.add_argument("--only", action="append", help="parts to look at or read; default: all")
@@ -136,6 +136,8 @@ def main() -> None:
         FROZEN[asked.step](asked.work, parts, clock)
     elif asked.step == "ship":
         ship(asked.work, asked.teacher, asked.student)
+    elif asked.step == "chances":
+        ship_chances(asked.data[-1])
     else:
         teach(asked.work, sets, asked, clock)
 

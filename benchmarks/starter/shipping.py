@@ -17,7 +17,10 @@ from matchlight.inputs.backbones import TokenChoice
 from matchlight.inputs.prepare import View
 from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.methods.vse import VSEInfinity
-from matchlight.runs.starters import SHIPPED
+from matchlight.pairs import Pairs
+from matchlight.runs.folder import Run
+from matchlight.runs.starters import SHIPPED, STARTERS
+from matchlight.runs.validation_chance import keep_chances
 from matchlight.training.checkpoints import save_weights
 
 
@@ -63,4 +66,14 @@ def ship(work: Path, teacher: str, student: str) -> None:
         last = {"epoch": made["plan"]["epochs"] - 1, "select": "the last"}
         write_json(folder / "metrics.json", {**last, **made["report"]})
         save_weights(folder / "model.safetensors", without_known(made["weights"]))
+        (folder / "chance.json").unlink(missing_ok=True)  # of other weights; the step `chances` measures them
         print(folder, (folder / "model.safetensors").stat().st_size / 1e6, "MB", made["report"]["test"])
+
+
+def ship_chances(data: Path) -> None:
+    """How likely a hit of each starter is right, measured on the validation pictures of a data set."""
+    pairs = Pairs.read(data).subset("val")
+    for name in STARTERS:
+        run = Run.load(SHIPPED / name, device="cpu")
+        keep_chances(run.folder, run.matcher, run.inputs(pairs).table, run.read_words(pairs), seed=0)
+        print(run.folder / "chance.json", flush=True)

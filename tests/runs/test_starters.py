@@ -35,6 +35,12 @@ def test_what_is_shipped_is_small_and_in_half_precision() -> None:
         assert [str(kind) for kind in kinds] == ["torch.float16"]
 
 
+def test_both_know_how_likely_their_hits_are_right() -> None:
+    for starter in STARTERS.values():
+        curves = json.loads((starter.folder / "chance.json").read_text())
+        assert set(curves) == {IMAGE, TEXT} and all(curve["measured"]["error"] < 0.05 for curve in curves.values())
+
+
 def test_a_name_is_a_starter_unless_a_run_of_that_name_is_here(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_folder("starter") == run_folder(Path("starter")) == LARGE.folder
@@ -91,6 +97,7 @@ def test_a_folder_is_indexed_and_searched_with_no_training(colours: Path, tmp_pa
     assert main(["search", str(tmp_path / "index"), "a photo that is all red", "--top", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["results"]
     assert [hit["image"].rstrip("0123456789.pn")[:3] for hit in found] == ["red"] * 3
+    assert all(0 < hit["chance"] < 1 for hit in found), "measured where the starter was made"
 
 
 def test_going_on_from_a_starter(tmp_path: Path, capsys) -> None:
