@@ -5,6 +5,7 @@ In reading order:
     folder.py      a run folder: `Run.load` opens it
     train_run.py   `train` makes one;  claiming.py: which run a folder belongs to
     starters.py    `starter` and `starter-small`: trained runs that come with the package
+    starter_backbone.py  what `starter-small` sees of a picture, as a backbone
     history.py     how its training went, epoch by epoch
     as_given.py    vectors that were made already, as a run that compares them
     card.py        the model card that every finished run has;  card_figures.py: its figures with intervals
