@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput
+from matchlight.inputs.backbones.cpu_attention import quick_attention
 from matchlight.inputs.preprocessing import Frame, Preprocessing, Size, as_size
 
 Runtime = Literal[
@@ -61,7 +62,8 @@ class Backbone(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) pixels in 0..255 -> (N, cells, dim)."""
         seen = self.normalise(pixels).to(self.precision)  # normalised in full: 8 bits of a mantissa are few
-        return self.grid(seen.contiguous(memory_format=torch.channels_last))
+        with quick_attention(seen):
+            return self.grid(seen.contiguous(memory_format=torch.channels_last))
 
     def grid(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) normalised pixels -> (N, cells, dim)."""
