@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import NamedTuple, NoReturn
 
 from matchlight.console import BadInput, say
@@ -159,6 +158,8 @@ def found(group: str) -> dict[str, PlugIn]:
 @cache
 def _found(group: str, path: tuple[str, ...]) -> dict[str, PlugIn]:
     """Looking through the installed packages takes tens of milliseconds; `path` is where they were looked for."""
+    from importlib.metadata import entry_points  # not needed by `--help`
+
     known = {name: PlugIn(group, name, address, "matchlight") for name, address in BUILT_IN[group].items()}
     for entry in entry_points(group=f"matchlight.{group}"):
         package = entry.dist.name if entry.dist else "an unnamed package"

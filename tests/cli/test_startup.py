@@ -41,8 +41,8 @@ def modules_of(*arguments: str) -> set[str]:
 
 def test_help_imports_little() -> None:
     seen = modules_of("--help")
-    assert not HEAVY & seen
-    assert len(seen) < 400  # the command line and what it prints with; a number library alone is several hundred
+    assert not (HEAVY | {"importlib.metadata"}) & seen  # installed packages are looked through where one is asked for
+    assert len(seen) < 380  # the command line and what it prints with; a number library alone is several hundred
 
 
 def test_data_is_described_without_what_models_need(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, features
 
 from matchlight.data.formats import decoding
-from matchlight.data.formats.decoding import decode, thumbnail, true_size
+from matchlight.data.formats.decoding import decode, decoded_size, thumbnail, true_size
 from matchlight.data.near_duplicates import groups_of
 from matchlight.indexing.thumbnails import thumbnails
 from matchlight.pairs import BadPicture, Pairs
@@ -48,8 +48,18 @@ def red(image: Image.Image, at: tuple[int, int]) -> bool:
 def test_a_turned_picture_is_upright_wherever_it_is_decoded(kind: str) -> None:
     blob = turned(kind)
     whole, (small, size) = decode(blob, "a"), thumbnail(blob, "a", 16)
-    assert whole.size == size == true_size(whole) == (60, 40)
+    assert whole.size == size == true_size(whole) == decoded_size(blob, "a") == (60, 40)
     assert red(whole, (5, 5)) and not red(whole, (5, 35)) and red(small, (1, 1)) and not red(small, (1, 14))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF"])
+def test_a_picture_that_is_cut_anywhere_has_no_size(kind: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (90, 70, 3), dtype=np.uint8)
+    blob = saved(Image.fromarray(noise), kind)
+    assert decoded_size(blob, "a") == (70, 90)
+    for share in (0.1, 0.5, 0.9):
+        with pytest.raises(BadPicture, match="cut or damaged|no readable picture"):
+            decoded_size(blob[: int(share * len(blob))], "a")
 
 
 def test_a_turned_picture_and_its_upright_copy_look_the_same(tmp_path: Path) -> None:

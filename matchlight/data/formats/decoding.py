@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageOps, features
+from PIL import ExifTags, Image, ImageOps, features
 
 from matchlight.pairs import BadPicture
 
@@ -34,6 +34,7 @@ STRIP = 4_000_000  # pixels that are converted at a time
 LARGE = 16_000_000  # pixels of a picture that is decoded alone, however many threads ask; of a JPEG, reduced
 ENOUGH = 1024  # pixels that both sides of a reduced JPEG keep
 HUGE = 4  # times as many pixels as are allowed may a JPEG have that is reduced to fewer
+LYING = (5, 6, 7, 8)  # orientations of a camera that was held on its side
 FULL_SIZE = "full_size"  # in `info` of a picture that was reduced: width and height as in the file, upright
 
 _one_large = threading.Lock()
@@ -157,6 +158,20 @@ def thumbnail(
         with _alone(image):
             upright, size = _upright(image)
             return _rgb(upright).resize((side, side), Image.Resampling.BOX), size
+    except Exception as error:
+        raise BadPicture(f"{name!r}: cannot be decoded; the file is cut or damaged ({_short(error)})") from error
+
+
+def decoded_size(blob: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """The picture's true size, upright. All of it is decoded, so that damage is found, and no pixel is kept."""
+    image = _opened(blob, name, max_pixels)
+    image.info.setdefault(FULL_SIZE, image.size)
+    try:
+        image.draft("RGB", (1, 1))
+        with _alone(image):
+            image.load()
+        width, height = true_size(image)
+        return (height, width) if image.getexif().get(ExifTags.Base.Orientation) in LYING else (width, height)
     except Exception as error:
         raise BadPicture(f"{name!r}: cannot be decoded; the file is cut or damaged ({_short(error)})") from error
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from matchlight.console import BadInput, track
 from matchlight.data.formats.annotations import EXAMPLES
-from matchlight.data.formats.decoding import MAX_PIXELS, thumbnail
+from matchlight.data.formats.decoding import MAX_PIXELS, decoded_size
 from matchlight.data.formats.safety import bad_rows
 from matchlight.data.near_duplicates import in_threads
 from matchlight.pairs import BadPicture, FeatureSource, Labels, Pairs, PictureSource, Problem
@@ -175,7 +175,7 @@ def _looker(pictures: PictureSource) -> Callable[[int], tuple[bytes, tuple[int, 
     def look(index: int) -> tuple[bytes, tuple[int, int]] | BadPicture:
         try:
             blob = pictures.read(index)
-            _, size = thumbnail(blob, names[index] if names else str(index), 1, max_pixels=limit)
+            size = decoded_size(blob, names[index] if names else str(index), max_pixels=limit)
         except BadPicture as error:
             return error
         return hashlib.blake2b(blob, digest_size=16).digest(), size
