@@ -12,12 +12,14 @@ are kept beside their values, so that a row that is itself suspect can be given 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from matchlight.auditing.cells import Cells
 from matchlight.console import track
 from matchlight.inputs.batches import seeded
 
@@ -25,9 +27,11 @@ NEIGHBOURS = 10
 CAPTIONS = 3  # of each neighbouring picture
 SIBLINGS = 8  # at most
 REFERENCES = 50_000  # rows among which neighbours are looked for
+FEW = 10_000  # up to so many vectors everything is compared with everything
 BLOCK = 1 << 24  # numbers of a block of similarities
 
 Signals = dict[str, np.ndarray]  # arrays by name; see signals.py
+Look = Callable[[Tensor, Tensor, tuple[np.ndarray, np.ndarray], int], np.ndarray]  # what `nearest` does
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,12 @@ def neighbour_signals(
 ) -> Signals:
     """For these rows: `<list>_rows` (q, m) and `<list>` (q, m) of the real caption, `<list>_wrong...` of the wrong.
 
-    They are looked for `among` these rows; by default among all, or as many as is enough.
+    They are looked for `among` these rows, comparing everything; by default among all, or as many as is enough, and by
+    cells where those are many.
     """
     signals: Signals = {}
     refs = references(len(audited.picture), seed) if among is None else among
-    near = Near.of(space, audited, rows, refs)
+    near = Near.of(space, audited, rows, refs, look=nearest if among is not None else nearest_of_many)
     for name, captions in (("", rows), ("_wrong", audited.wrong[rows])):
         for kind, look in (("text", _similar_captions), ("photo", _similar_pictures)):
             signals[f"{kind}{name}_rows"], signals[f"{kind}{name}"] = look(space, audited, rows, captions, near)
@@ -80,14 +85,14 @@ class Near:
     to_picture: np.ndarray  # (p, k * CAPTIONS) rows of captions of the nearest pictures, -1 where too few
 
     @staticmethod
-    def of(space: Space, audited: AuditedRows, rows: np.ndarray, refs: np.ndarray) -> Near:
+    def of(space: Space, audited: AuditedRows, rows: np.ndarray, refs: np.ndarray, *, look: Look) -> Near:
         """Of the real and the wrong captions of these rows, and of their pictures."""
         captions = np.unique(np.concatenate([rows, audited.wrong[rows]]))
         groups = audited.owner[captions], audited.owner[refs]
-        near = nearest(space.texts[captions], space.texts[refs], groups, NEIGHBOURS)
+        near = look(space.texts[captions], space.texts[refs], groups, NEIGHBOURS)
         pictures, known = np.unique(audited.picture[rows]), np.unique(audited.picture[refs])
         groups = audited.group[pictures], audited.group[known]
-        places = nearest(space.images[pictures], space.images[known], groups, NEIGHBOURS)
+        places = look(space.images[pictures], space.images[known], groups, NEIGHBOURS)
         theirs = _captions_of(audited.picture, known, refs)[places]  # (pictures, k, CAPTIONS)
         theirs[places < 0] = -1
         return Near(refs, captions, np.where(near >= 0, refs[near], -1), pictures, theirs.reshape(len(pictures), -1))
@@ -98,6 +103,13 @@ def references(count: int, seed: int) -> np.ndarray:
     if count <= REFERENCES:
         return np.arange(count)
     return np.sort(seeded(seed, 52).choice(count, REFERENCES, replace=False))
+
+
+def nearest_of_many(queries: Tensor, among: Tensor, groups: tuple[np.ndarray, np.ndarray], k: int) -> np.ndarray:
+    """`nearest`, by cells where there are many."""
+    if len(among) <= FEW:
+        return nearest(queries, among, groups, k)
+    return Cells(among, groups[1]).nearest(queries, groups[0], k)
 
 
 @torch.inference_mode()
