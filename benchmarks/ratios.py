@@ -1,11 +1,16 @@
 """One table of ratios against the plain way: scoring, training, evaluation, search, the audit, features, start-up.
 
     python benchmarks/ratios.py [--device auto] [--only evaluation,audit] [--backbone NAME] [-o FILE.json]
+    python benchmarks/ratios.py --page FILE.json      # writes the table into docs/results/speed.md
 
 `make bench` runs it. Each line is the same result reached the plain way and ours, one after the other in one process.
 Times are of the processor, summed over threads, where both ways run on the CPU, since other work on the machine
 stretches seconds; by the clock where a GPU works, and for scoring, training and search, whose own commands
 (`matchlight bench`) measure so.
+
+The limit is the ratio that would be left if only what cannot be saved were done: matrix products at the rate measured
+here, one pass over the scores, the fits themselves, an interpreter that does nothing. What needs a GPU is skipped with
+a line that says so. FILE.json is written after each group, and groups that were not asked for stay in it.
 """
 
 from __future__ import annotations
@@ -13,11 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +41,9 @@ from matchlight.scoring.all_pairs import held_scores
 METHODS = ("scan", "bfan", "sgr", "saf")
 RUNS = 3
 FOLDS = 10
+EVERYTHING = "import matchlight.serve, matchlight.reproduce"
+PAGE = Path(__file__).parent.parent / "docs" / "results" / "speed.md"
+BEGIN, END = "<!-- made by benchmarks/ratios.py --page -->", "<!-- end of what it made -->"
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,22 @@ class Line:
     seconds: float
     ratio: float
     by: str  # "processor" or "clock"
+    limit: float | None = None  # the ratio that could not be passed, where it is known
 
 
-def line(what: str, plain: str, slow: float, quick: float, *, by: str = "processor") -> Line:
-    return Line(what, plain, slow, quick, slow / quick, by)
+@dataclass(frozen=True)
+class Skipped:
+    """What was not measured."""
+
+    what: str
+    why: str
+
+
+def line(
+    what: str, plain: str, slow: float, quick: float, *, by: str = "processor", least: float | None = None
+) -> Line:
+    """`least` is what cannot be saved, in seconds."""
+    return Line(what, plain, slow, quick, slow / quick, by, None if least is None else slow / least)
 
 
 def spent(work: Callable[[], object], device: torch.device, *, runs: int = RUNS) -> float:
@@ -69,16 +91,24 @@ def by_the(device: torch.device) -> str:
     return "clock" if device.type == "cuda" else "processor"
 
 
+def product_seconds(operations: float, device: torch.device) -> float:
+    """Seconds that so many operations take at the rate of a matrix product in float32 that fits the cache."""
+    one, other = (torch.randn(1024, 1024, device=device) for _ in range(2))
+    return operations / (20 * 2 * 1024**3 / spent(lambda: [one @ other for _ in range(20)], device))
+
+
 # ---- scoring, training, search ---------------------------------------------------------------------------------------
 
 
 def scoring(device: torch.device) -> Iterator[Line]:
-    """All pictures against all captions."""
+    """All pictures against all captions; SCAN's and BFAN's limit is the product of all words with all regions."""
+    words = float(speed.caption_lengths(1000).sum())
+    least = product_seconds(2 * 200 * speed.REGIONS * words * 256, device) / torch.get_num_threads()
     for name in METHODS:
         one = speed.score(name, device=device.type)
-        yield line(
-            f"score {name}, 200 x 1,000", "caption by caption", one["naive_seconds"], one["ours_seconds"], by="clock"
-        )
+        what, slow, quick = f"score {name}, 200 x 1,000", one["naive_seconds"], one["ours_seconds"]
+        bound = least if name in ("scan", "bfan") else None
+        yield line(what, "caption by caption", slow, quick, by="clock", least=bound)
 
 
 def training(device: torch.device) -> Iterator[Line]:
@@ -86,6 +116,18 @@ def training(device: torch.device) -> Iterator[Line]:
     for name in METHODS:
         one = speed.train(name, device=device.type)
         yield line(f"train {name}, a step", "caption by caption", one["naive_seconds"], one["ours_seconds"], by="clock")
+
+
+def kernels() -> Iterator[Line | Skipped]:
+    """The kernels beside plain PyTorch on the same GPU, at the papers' size."""
+    if not torch.cuda.is_available():
+        for name in METHODS:
+            yield Skipped(f"score {name} by kernels, 1,000 x 5,000 at 1,024", "there is no GPU here")
+        return
+    for name in METHODS:
+        one = speed.score(name, device="cuda", pictures=1000, captions=5000, dim=1024)
+        what = f"score {name} by kernels, 1,000 x 5,000 at 1,024"
+        yield line(what, "caption by caption", one["naive_seconds"], one["ours_seconds"], by="clock")
 
 
 def searching(device: torch.device) -> Iterator[Line]:
@@ -126,14 +168,14 @@ def evaluation(device: torch.device) -> Iterator[Line]:
         ranks(scores.T, fits.T)
 
     slow = spent(lambda: sorted_ranks(held.cpu().numpy(), owner), device, runs=1)
-    yield line(
-        "rank 1,000 x 5,000 both ways", "sort every list", slow, spent(lambda: both(held), device), by=by_the(device)
-    )
+    quick, by = spent(lambda: both(held), device), by_the(device)
+    passes = spent(lambda: (held.amax(0), held.amax(1)), device)
+    yield line("rank 1,000 x 5,000 both ways", "sort every list", slow, quick, by=by, least=passes)
     alone = spent(lambda: [matcher.score(images, texts.take(slice(k, k + 1))) for k in range(200)], device, runs=1)
     quick = spent(lambda: both(held_scores(matcher, images, texts)), device)
-    yield line(
-        "evaluate sets of 4, 1,000 x 5,000", "caption by caption, sort", 25 * alone + slow, quick, by=by_the(device)
-    )
+    least = product_seconds(2 * 4000 * 20_000 * 256, device) + passes
+    what = "evaluate sets of 4, 1,000 x 5,000"
+    yield line(what, "caption by caption, sort", 25 * alone + slow, quick, by=by, least=least)
 
 
 # ---- the audit -------------------------------------------------------------------------------------------------------
@@ -164,16 +206,16 @@ def auditing(device: torch.device) -> Iterator[Line]:
         for part in parts:
             (whole - part).fit()
 
-    cpu = torch.device("cpu")
-    yield line(
-        "audit: ten fits on 10,000 pairs", "each from its pairs", spent(plain, cpu, runs=1), spent(ours, cpu, runs=1)
-    )
+    cpu, whole = torch.device("cpu"), sums(0)
+    slow, quick = spent(plain, cpu, runs=1), spent(ours, cpu, runs=1)
+    fits = spent(lambda: [whole.fit() for _ in range(FOLDS)], cpu, runs=1)
+    yield line("audit: ten fits on 10,000 pairs", "each from its pairs", slow, quick, least=fits)
 
 
 # ---- features and start-up -------------------------------------------------------------------------------------------
 
 
-def looking(names: list[str]) -> Iterator[Line]:
+def looking(names: list[str]) -> Iterator[Line | Skipped]:
     """Pictures a network looks at on the CPU, by each runtime."""
     from features import PLAIN, rates, stand_ins
 
@@ -181,7 +223,7 @@ def looking(names: list[str]) -> Iterator[Line]:
         try:
             found = rates(name, stand_ins(48), runs=2)
         except BadInput as missing:
-            print(f"{name}: {missing}", file=sys.stderr)
+            yield Skipped(f"{name} by each runtime", str(missing))
             continue
         base = next(one for one in found if one.runtime == PLAIN)
         for one in found:
@@ -192,65 +234,141 @@ def looking(names: list[str]) -> Iterator[Line]:
 
 def started(code: str) -> float:
     """Processor seconds of a fresh interpreter, the least of three."""
-    times = []
+    used = [_children_used()]
     for _ in range(3):
-        before = os.times()
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        after = os.times()
-        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    return min(times)
+        used.append(_children_used())
+    return min(after - before for before, after in pairwise(used))
+
+
+def _children_used() -> float:
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)  # finer than os.times, whose hundredths are half of a bare start
+    return now.ru_utime + now.ru_stime
 
 
 def starting() -> Iterator[Line]:
     """How soon the command line answers."""
-    ours = started("from matchlight.cli import main; main(['--help'])")
-    yield line(
-        "matchlight --help", "with everything imported", started("import matchlight.serve, matchlight.reproduce"), ours
-    )
+    ours, slow = started("from matchlight.cli import main; main(['--help'])"), started(EVERYTHING)
+    yield line("matchlight --help", "with everything imported", slow, ours, least=started("pass"))
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------
 
 
-def show(lines: list[Line]) -> None:
-    """The table."""
-    print(f"{'':52}{'plain way':26}{'plain':>10}{'ours':>10}{'ratio':>8}  by")
-    for one in lines:
-        times = f"{_in_words(one.plain_seconds):>10}{_in_words(one.seconds):>10}{one.ratio:8.1f}"
+Result = Line | Skipped
+Found = dict[str, list[Result]]  # by group
+
+
+def all_lines(found: Found) -> list[Line]:
+    """What was measured, over all groups."""
+    return [one for lines in found.values() for one in lines if isinstance(one, Line)]
+
+
+def all_skipped(found: Found) -> list[Skipped]:
+    """What was not."""
+    return [one for lines in found.values() for one in lines if isinstance(one, Skipped)]
+
+
+def show(found: Found) -> None:
+    """The table on the screen."""
+    print(f"{'':52}{'plain way':26}{'plain':>10}{'ours':>10}{'ratio':>8}{'limit':>8}  by")
+    for one in all_lines(found):
+        times = f"{_in_words(one.plain_seconds):>10}{_in_words(one.seconds):>10}{one.ratio:8.1f}{_bound(one):>8}"
         print(f"{one.what:52}{one.plain:26}{times}  {one.by}")
+    for left in all_skipped(found):
+        print(f"{left.what:52}skipped: {left.why}")
+
+
+def page(machine: str, found: Found) -> str:
+    """The same as a table of the page."""
+    head = "| | plain way | plain | ours | ratio | limit | time |\n|---|---|---|---|---|---|---|\n"
+    rows = (
+        f"| {one.what} | {one.plain} | {_in_words(one.plain_seconds)} | {_in_words(one.seconds)} "
+        f"| {one.ratio:.1f} | {_bound(one)} | {one.by} |\n"
+        for one in all_lines(found)
+    )
+    skipped = "".join(f"\n{left.what}: skipped, {left.why}.\n" for left in all_skipped(found))
+    return f"{machine}.\n\n{head}{''.join(rows)}{skipped}"
+
+
+def write_page(path: Path) -> None:
+    """Puts the table of a JSON file between the marks of the page."""
+    machine, found = read_found(path)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{page(machine, found)}\n{END}{after}")
+
+
+def _bound(one: Line) -> str:
+    return "" if one.limit is None else f"{one.limit:.1f}"
 
 
 def _in_words(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
+def read_found(path: Path) -> tuple[str, Found]:
+    """What a JSON file holds: the machine, and lines by group."""
+    stored = json.loads(path.read_text())
+    groups = stored["groups"].items()
+    return stored["device"], {
+        name: [Skipped(**one) if "why" in one else Line(**one) for one in lines] for name, lines in groups
+    }
+
+
+def write_found(path: Path, machine: str, found: Found) -> None:
+    """What `read_found` reads."""
+    groups = {name: [asdict(one) for one in lines] for name, lines in found.items()}
+    path.write_text(json.dumps({"device": machine, "groups": groups}, indent=1) + "\n")
+
+
+def measure(asked: argparse.Namespace, groups: dict[str, Callable[[], Iterator[Result]]], machine: str) -> Found:
+    """The groups that were asked for, beside those that the file holds already."""
+    wanted = asked.only.split(",") if asked.only else list(groups)
+    before = read_found(asked.out)[1] if asked.out and asked.out.exists() and asked.only else {}
+    found: Found = {name: before[name] for name in groups if name in before}
+    for name in wanted:
+        found[name] = list(groups[name]())
+        found = {known: found[known] for known in groups if known in found}
+        if asked.out:
+            write_found(asked.out, machine, found)
+    return found
+
+
 def main() -> None:
-    """Measure, print the table, write JSON."""
+    """Measure, print the table, write JSON; or write the page."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--device", default="auto")
     ask.add_argument("--backbone", action="append", help="further networks, such as dinov2-small or hf:FOLDER")
     ask.add_argument("--only", default="")
     ask.add_argument("-o", "--out", type=Path)
+    ask.add_argument("--page", type=Path, metavar="FILE.json", help="measure nothing; write this file's table")
     asked = ask.parse_args()
+    if asked.page:
+        write_page(asked.page)
+        return
     device = speed.pick(asked.device)
-    groups: dict[str, Callable[[], Iterator[Line]]] = {
+    groups: dict[str, Callable[[], Iterator[Result]]] = {
         "start": starting,
+        "evaluation": lambda: evaluation(device),
+        "audit": lambda: auditing(device),
+        "search": lambda: searching(device),
+        "features": lambda: looking(["lite0", *(asked.backbone or [])]),
         "scoring": lambda: scoring(device),
         "training": lambda: training(device),
-        "evaluation": lambda: evaluation(device),
-        "search": lambda: searching(device),
-        "audit": lambda: auditing(device),
-        "features": lambda: looking(["lite0", *(asked.backbone or [])]),
+        "kernels": kernels,
     }
-    wanted = asked.only.split(",") if asked.only else list(groups)
-    if unknown := set(wanted) - set(groups):
+    if unknown := set(asked.only.split(",") if asked.only else []) - set(groups):
         ask.error(f"--only {', '.join(sorted(unknown))}: known are {', '.join(groups)}")
-    lines = [one for name in wanted for one in groups[name]()]
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    print(f"torch {torch.__version__}, {name}, load {os.getloadavg()[0]:.1f}")
-    show(lines)
-    if asked.out:
-        asked.out.write_text(json.dumps({"device": name, "lines": [asdict(one) for one in lines]}, indent=1) + "\n")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _threads(torch.get_num_threads())
+    machine = f"torch {torch.__version__}, {name}, load {os.getloadavg()[0]:.1f}"
+    found = measure(asked, groups, machine)
+    print(machine)
+    show(found)
+
+
+def _threads(count: int) -> str:
+    return "one CPU thread" if count == 1 else f"{count} CPU threads"
 
 
 if __name__ == "__main__":
