@@ -54,7 +54,9 @@ def audited(whole: ml.Pairs, count: int, vectors: GivenVectors, folder: Path) ->
     options = {"quick": False, "vectors": (images, texts), "device": "cpu"}
     found = ml.audit(None, broken, folder, truth=truth, **options)  # type: ignore[arg-type]
     used = time.process_time() - began
-    return {"pairs": len(clean.captions), "seconds": used} | {key: float(found.summary[key]) for key in KEYS}  # type: ignore[literal-required]
+    measured: dict[str, float | None] = {key: found.summary[key] for key in KEYS}  # type: ignore[literal-required]
+    known = {key: float("nan") if value is None else value for key, value in measured.items()}  # nothing was flagged
+    return {"pairs": len(clean.captions), "seconds": used} | known
 
 
 def growth(lines: list[dict[str, float]]) -> tuple[float, float]:
