@@ -30,8 +30,6 @@ Files in reading order:
     truth_check.py            how well it did where the truth is known
     finding_shards.py         the findings as Parquet shards
     chart.py report.py page/  report.html
-    decisions.py              what a person decided: keep, drop, rematch
-    label_studio_answers.py   the same out of Label Studio
     relabel.py apply.py       a cleaned copy of the data
     travel/                   findings for other tools: Label Studio, FiftyOne, Hugging Face, cleanlab
 """

@@ -14,9 +14,9 @@ from typing import TypedDict
 
 import numpy as np
 
-from matchlight.auditing.decisions import KEEP, REMATCH, Decision, named_partners, read_decisions
 from matchlight.auditing.relabel import relabelled
 from matchlight.core import BadInput
+from matchlight.data.decisions import KEEP, REMATCH, Decision, named_partners, read_decisions
 from matchlight.data.findings import AuditFindings, Finding, read_audit, read_summary
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.formats.safety import is_inside

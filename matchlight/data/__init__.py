@@ -13,5 +13,8 @@ In reading order:
     camera_notes.py     when a picture was taken, and with which camera
     cache.py            the folder that keeps what is costly to compute from pictures
     findings.py         the files of an audit: pairs.csv and summary.json, read and written
+    decisions.py        what a person decided of an audit's findings: keep, drop, rematch
+    label_studio_answers.py  the same out of Label Studio
+    value_trees.py      nested values and arrays in one safetensors file
     cells.py            CSV cells that a spreadsheet cannot take for a formula
 """

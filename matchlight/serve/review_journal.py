@@ -19,9 +19,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from matchlight.auditing.decisions import DECISIONS, Decision, as_csv
-from matchlight.core import BadInput, Json
-from matchlight.files import Lock, regular
+from matchlight.console import BadInput
+from matchlight.data.decisions import DECISIONS, Decision, as_csv
+from matchlight.files import Json, Lock, regular
 
 FILE = "review.jsonl"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.auditing.decisions import DECISIONS
+from matchlight.data.decisions import DECISIONS
 from matchlight.data.findings import TABLE, Finding, audited_fingerprint, read_findings, read_summary
 from matchlight.serve.review_journal import Journal
 from matchlight.serve.schemas import Histogram

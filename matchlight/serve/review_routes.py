@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query, Response
 from starlette.exceptions import HTTPException
 
-from matchlight.auditing.decisions import REMATCH, Decision
+from matchlight.data.decisions import REMATCH, Decision
 from matchlight.data.findings import Finding
 from matchlight.indexing.origins import Origin
 from matchlight.serve import schemas

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from matchlight import files
 from matchlight.core import BadInput
+from matchlight.data.value_trees import TREE, UNREADABLE, Leaf, packed, unpacked
 
 State = dict[str, Any]  # plain values, tensors, arrays, dicts and lists of these; who takes it back knows its types
 
@@ -80,45 +81,31 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
         raise BadInput(f"{path}: not a readable safetensors file: {problem}") from None
 
 
-def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Plain values as JSON, tensors and arrays by number: no pickle is needed to keep an optimiser."""
-    if isinstance(value, torch.Tensor | np.ndarray):
-        key = str(len(tensors))
-        tensor = torch.as_tensor(value)
-        tensors[key] = _own(tensor)
-        return {"tensor": key, "numpy": isinstance(value, np.ndarray)}
-    if isinstance(value, dict):
-        return {"dict": [[_pack(k, tensors), _pack(v, tensors)] for k, v in value.items()]}
-    if isinstance(value, list | tuple):
-        return {"list": [_pack(v, tensors) for v in value], "tuple": isinstance(value, tuple)}
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "tensor" in value:
-        tensor = tensors[value["tensor"]]
-        return tensor.numpy() if value["numpy"] else tensor
-    if "dict" in value:
-        return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["dict"]}
-    items = [_unpack(v, tensors) for v in value["list"]]
-    return tuple(items) if value["tuple"] else items
-
-
 def save_tree(path: Path, tree: State, *, by: Writer | None = None) -> None:
     """Nested dicts, lists, numbers, strings, tensors and arrays as one safetensors file, atomically."""
     tensors: dict[str, torch.Tensor] = {}
-    shape = json.dumps(_pack(tree, tensors))
-    (by.do if by else _now)(lambda: _write(path, tensors or {"empty": torch.zeros(0)}, {"tree": shape}))
+
+    def keep(value: Any) -> Leaf | None:
+        if not isinstance(value, torch.Tensor | np.ndarray):
+            return None
+        tensors[key := str(len(tensors))] = _own(torch.as_tensor(value))
+        return {"tensor": key, "numpy": isinstance(value, np.ndarray)}
+
+    shape = json.dumps(packed(tree, keep))
+    (by.do if by else _now)(lambda: _write(path, tensors or {"empty": torch.zeros(0)}, {TREE: shape}))
 
 
 def load_tree(path: Path) -> State:
     """What `save_tree` wrote."""
     try:
         with safe_open(str(files.regular(path)), framework="pt") as file:
-            shape = json.loads((file.metadata() or {})["tree"])
+            shape = json.loads((file.metadata() or {})[TREE])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-        return _unpack(shape, tensors)
-    except (SafetensorError, KeyError, ValueError, RecursionError) as problem:
+        return unpacked(shape, lambda leaf: _kept(leaf, tensors))
+    except UNREADABLE as problem:
         raise BadInput(f"{path}: not a readable checkpoint: {problem}") from None
+
+
+def _kept(leaf: Leaf, tensors: dict[str, torch.Tensor]) -> torch.Tensor | np.ndarray:
+    tensor = tensors[leaf["tensor"]]
+    return tensor.numpy() if leaf["numpy"] else tensor

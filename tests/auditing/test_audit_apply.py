@@ -12,10 +12,10 @@ import pytest
 
 from matchlight.auditing import report
 from matchlight.auditing.apply import apply, clean, sure_pictures
-from matchlight.auditing.decisions import DECISIONS, OLD_WORDS, Decision, as_csv, named_partners, read_decisions
 from matchlight.cli import main
 from matchlight.core import BadInput
 from matchlight.data import formats
+from matchlight.data.decisions import DECISIONS, OLD_WORDS, Decision, as_csv, named_partners, read_decisions
 from matchlight.data.findings import read_audit
 from matchlight.files import write_json
 from matchlight.pairs import Labels, Pairs

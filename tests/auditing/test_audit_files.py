@@ -19,7 +19,6 @@ from PIL import Image
 import matchlight
 from matchlight.auditing.apply import apply, clean
 from matchlight.auditing.chart import histogram
-from matchlight.auditing.decisions import read_decisions
 from matchlight.auditing.reasons import (
     Findings,
     agreed,
@@ -33,6 +32,7 @@ from matchlight.auditing.verdict import combine
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.cells import plain_cell, safe_cell
+from matchlight.data.decisions import read_decisions
 from matchlight.data.findings import MISMATCHED, UNREADABLE, read_findings, write_findings
 from matchlight.data.fingerprints import fingerprint
 from matchlight.files import write_json

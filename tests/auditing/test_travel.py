@@ -11,12 +11,12 @@ import pytest
 from serving import WRONG, audit_of, drawn
 
 from matchlight.auditing.apply import apply
-from matchlight.auditing.decisions import read_decisions
-from matchlight.auditing.label_studio_answers import CHOICES, DROP, KEEP, TO_CAPTION, TO_PICTURE
 from matchlight.auditing.travel import send
 from matchlight.cli import main
 from matchlight.core import BadInput
+from matchlight.data.decisions import read_decisions
 from matchlight.data.findings import Finding, LabelFinding, read_findings, write_findings
+from matchlight.data.label_studio_answers import CHOICES, DROP, KEEP, TO_CAPTION, TO_PICTURE
 from matchlight.pairs import Pairs
 
 Task = dict[str, object]

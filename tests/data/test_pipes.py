@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from matchlight.auditing.decisions import read_decisions
 from matchlight.core import BadInput
+from matchlight.data.decisions import read_decisions
 from matchlight.data.findings import read_findings
 from matchlight.data.noise.truth import Truth
 from matchlight.files import read_json, read_npz

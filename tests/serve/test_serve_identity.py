@@ -16,8 +16,8 @@ from serving import audit_of, drawn
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient  # noqa: E402
 
-from matchlight.auditing.decisions import named_partners, read_decisions  # noqa: E402
 from matchlight.core import BadInput  # noqa: E402
+from matchlight.data.decisions import named_partners, read_decisions  # noqa: E402
 from matchlight.indexing import Index, origins  # noqa: E402
 from matchlight.pairs import Pairs  # noqa: E402
 from matchlight.runs.folder import Run  # noqa: E402

@@ -15,8 +15,8 @@ from serving import WRONG, audit_of
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient  # noqa: E402
 
-from matchlight.auditing.decisions import read_decisions  # noqa: E402
 from matchlight.core import BadInput  # noqa: E402
+from matchlight.data.decisions import read_decisions  # noqa: E402
 from matchlight.data.findings import TABLE, read_findings  # noqa: E402
 from matchlight.serve import create  # noqa: E402
 from matchlight.serve.review_journal import FILE, Journal, State  # noqa: E402
@@ -308,7 +308,7 @@ def test_a_table_that_is_no_audit_is_one_line(audit, change):
 )
 def test_undo_is_the_history_without_the_undone(actions):
     """Against the plainest reading: keep the list of decisions, remove the last (of a row), the last a row wins."""
-    from matchlight.auditing.decisions import Decision
+    from matchlight.data.decisions import Decision
 
     state, history = State(), []
     for action in actions:

@@ -6,7 +6,7 @@ In reading order:
 
     audited_rows.py          the findings that go out, with their data
     label_studio_tasks.py    tasks with pre-annotations, and the labelling set-up (decisions come back through
-                             auditing/label_studio_answers.py)
+                             data/label_studio_answers.py)
     fiftyone_samples.py      a FiftyOne dataset with tags, scores and suggestions
     hub_table.py             Parquet with pictures, which Hugging Face `datasets` reads
     datalab_issues.py        the tables of issues of cleanlab's Datalab

@@ -11,12 +11,12 @@ import json
 from functools import cache
 from pathlib import Path
 
-from matchlight.auditing.label_studio_answers import CHOICES, DROP, KEEP, QUESTION, TO_CAPTION, TO_PICTURE
 from matchlight.auditing.report import thumbnail
 from matchlight.auditing.travel.audited_rows import AuditedRows
 from matchlight.console import VERSION, track
 from matchlight.core import Json
 from matchlight.data.findings import Finding
+from matchlight.data.label_studio_answers import CHOICES, DROP, KEEP, QUESTION, TO_CAPTION, TO_PICTURE
 
 SIDE = 512  # pixels of a picture's longer side, at most
 SURE = 0.5  # support from which a better partner is the proposal

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 QUESTION = "decision"  # the name of the question in the labelling set-up
 KEEP, DROP = "keep", "drop"

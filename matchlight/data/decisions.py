@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from matchlight.auditing import label_studio_answers
-from matchlight.core import BadInput
+from matchlight.console import BadInput
+from matchlight.data import label_studio_answers
 from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.findings import PictureNames, row_number, whole_number
 from matchlight.data.formats.csv_lines import LONGEST_CELL
