@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.formats import array_files
 from matchlight.data.formats.clip_retrieval import VECTORS, ClipRetrieval, numbered
 from matchlight.data.formats.safety import finite, load_npy

@@ -84,13 +84,13 @@ class OnnxTowers:
 
     @staticmethod
     def open(path: str | Path, *, threads: int | None = None) -> OnnxTowers:
-        """Open what `matchlight export` wrote; `threads` None: all cores."""
+        """Open what `matchlight export` wrote; `threads` None: OMP_NUM_THREADS, or all cores."""
         path = Path(path)
         if not path.is_file():
             raise BadInput(f"{path}: no such file; `matchlight export RUN -o {path.name}` writes one")
         if not is_installed():
             raise BadInput(f"{path}: needs the packages onnx and onnxruntime: {INSTALL}")
-        threads = threads or os.cpu_count() or 1
+        threads = threads or _threads()
         try:
             info = _checked(path)
             sides = {SEEN: [info["picture"]["input"]], READ: [TOKENS, MASK]}
@@ -144,9 +144,9 @@ class OnnxTowers:
         found = self._tokenizer.encode_batch([text.lower() if lower else text for text in texts])
         return [list(one.ids) for one in found]
 
-    def pieces(self) -> dict[str, int]:
-        """Every piece of its tokenizer with its number."""
-        return dict(self._tokenizer.get_vocab())
+    def piece(self, number: int) -> str:
+        """What a piece of its tokenizer is called."""
+        return self._tokenizer.id_to_token(number) or ""
 
     @cached_property
     def _tokenizer(self):  # noqa: ANN202 - of a package that brings no types
@@ -184,6 +184,11 @@ class OnnxTowers:
         """Captions -> (N, vectors, dim)."""
         tokens, mask, _ = pad(self.token_ids(texts))
         return self.text(tokens, mask)
+
+
+def _threads() -> int:
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) else os.cpu_count() or 1
 
 
 def _checked(path: Path) -> TowersInfo:

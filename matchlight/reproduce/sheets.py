@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from matchlight.inputs.features.decode import UNREADABLE
+from matchlight.inputs.preprocessing import UNREADABLE
 from matchlight.pairs import Pairs
 from matchlight.reproduce import style
 from matchlight.reproduce.numbers import Row

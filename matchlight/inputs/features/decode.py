@@ -6,10 +6,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from matchlight.inputs.features.fill import Rows
 from matchlight.inputs.preprocessing import UNREADABLE as UNREADABLE
@@ -29,12 +29,9 @@ def decoded(
     `then` is more work for the same threads, each of which uses one core: on a CPU whole batches side by side are far
     faster than one batch shared by cores that wait for each other, above all when the machine has other things to do.
     """
-    cores = torch.get_num_threads()
-    workers = min(16, cores) if then else min(8, os.cpu_count() or 1)
     spans = deque(range(start, len(source), batch))
     ahead: deque[Future[Rows]] = deque()
-    pool = ThreadPoolExecutor(workers, "decode", torch.set_num_threads, (1,)) if then else ThreadPoolExecutor(workers)
-    try:
+    with _threads(computing=then is not None) as (pool, workers):
         while spans or ahead:
             while spans and len(ahead) <= workers:
                 first = spans.popleft()
@@ -42,10 +39,27 @@ def decoded(
                     pool.submit(_decode, source, range(first, min(first + batch, len(source))), preprocessing, then)
                 )
             yield ahead.popleft().result()
+
+
+@contextmanager
+def _threads(*, computing: bool) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Threads and how many; those that compute with torch, too, have one core each."""
+    if not computing:
+        pool = ThreadPoolExecutor(workers := min(8, os.cpu_count() or 1))
+        try:
+            yield pool, workers
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return
+    import torch
+
+    cores = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers := min(16, cores), "decode", torch.set_num_threads, (1,))
+    try:
+        yield pool, workers
     finally:
         pool.shutdown(cancel_futures=True)
-        if then:
-            torch.set_num_threads(cores)  # threads that begin from now on have all of them again
+        torch.set_num_threads(cores)  # threads that begin from now on have all of them again
 
 
 def _decode(source: PictureSource, places: range, preprocessing: Preprocessing, then: Work | None) -> Rows:

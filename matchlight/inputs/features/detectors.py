@@ -25,9 +25,9 @@ from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.devices import pick_device
 from matchlight.inputs.backbones.base import digest_of_weights, first_line
 from matchlight.inputs.backbones.hub_backbones import processor_of
-from matchlight.inputs.features import described, pictures_of, reported
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.features.fill import Rows, kept
+from matchlight.inputs.features.pixel_stores import described, pictures_of, reported
 from matchlight.inputs.features.store import FeatureStore
 from matchlight.inputs.preprocessing import Preprocessing, stated
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from matchlight import console
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data import cache
 from matchlight.inputs.features.store import S, header, is_whole, row_bytes, size_of
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data import cache
 from matchlight.pairs import FeatureSource
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 S = TypeVar("S", bound="Store")
 
@@ -54,6 +56,8 @@ class Store:
 
     def tensor(self, device: torch.device | str = "cpu") -> Tensor:
         """All rows as stored, in memory."""
+        import torch
+
         return torch.from_numpy(np.array(self.array)).to(device)
 
     def gather(self, index: np.ndarray) -> np.ndarray:

@@ -15,21 +15,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from matchlight import devices
 from matchlight.console import say
 from matchlight.data import cache
 from matchlight.data.formats.sources import Pictures
-from matchlight.inputs.backbones import Backbone
-from matchlight.inputs.features.decode import UNREADABLE
 from matchlight.inputs.features.fill import place_of
-from matchlight.inputs.features.runtimes import computed
 from matchlight.inputs.features.store import size_of
-from matchlight.inputs.preprocessing import Preprocessing
+from matchlight.inputs.preprocessing import UNREADABLE, Preprocessing
 from matchlight.pairs import PictureSource
+
+if TYPE_CHECKING:
+    from matchlight.inputs.backbones import Backbone
 
 MOST_THREADS = 8  # that decode: more wait for each other
 MOST_NAMED = 3  # pictures that could not be read
@@ -49,7 +48,7 @@ def is_too_large(meta: dict[str, Any]) -> bool:
     limit = f"the cache may hold {_in_words(cache.limit())} (MATCHLIGHT_CACHE_LIMIT)"
     room = f"{_in_words(free)} are free in {cache.folder()}" if full else limit
     made = "decoded" if meta["what"] == "pixels" else "computed"
-    if devices.rank() == 0:
+    if os.environ.get("RANK", "0") == "0":  # one of several processes says it
         say(f"{meta['what']} are {made} anew for each batch: a store would take {_in_words(size)}, and {room}")
     return True
 
@@ -145,6 +144,8 @@ class FeatureStream(PixelStream):
 
     def gather(self, index: np.ndarray) -> np.ndarray:
         """These pictures, in this order; on a CPU one by one, so that the rest of a batch changes no bit of them."""
+        from matchlight.inputs.features.runtimes import computed
+
         places, which = np.unique(np.asarray(index), return_inverse=True)
         pixels, readable = self._decoded(places)
         each = 1 if self.network.mean.device.type == "cpu" else max(1, len(places))
