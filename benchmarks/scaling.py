@@ -31,10 +31,11 @@ from PIL import Image
 
 import matchlight as ml
 from matchlight.comparing.growth import Growth, slope
-from matchlight.core import IMAGE, TEXT, Embedding
+from matchlight.core import IMAGE, TEXT
 from matchlight.data.formats.sources import ArrayFeatures, BytePictures
 from matchlight.files import read_json, write_json
 from matchlight.indexing import Index, index_speed
+from matchlight.indexing.item_sets import ItemSets
 from matchlight.inputs.features import extract
 from matchlight.inputs.prepare import View, prepare
 from matchlight.pairs import Pairs
@@ -122,12 +123,12 @@ def index_and_search(count: int, folder: Path) -> tuple[float, float]:
     index_speed.draw_files(folder, count, 128)
     pairs, vectors = index_speed.table_of(folder, count), index_speed.vectors_of(folder)
     built = seconds(lambda: Index.build(None, pairs, folder / "index", vectors=vectors, map=False).close())
-    asked = torch.from_numpy(index_speed.drawn(QUESTIONS, 128, 99)[TEXT])[:, None]
+    asked = ItemSets.single(index_speed.drawn(QUESTIONS, 128, 99)[TEXT])
     with Index.load(folder / "index", device="cpu") as index:
 
         def ask(count: int) -> None:
             for number in range(count):
-                index.searcher.top(Embedding(asked[number : number + 1]), TEXT, IMAGE, top=10)
+                index.searcher.top(asked.take(slice(number, number + 1)), TEXT, IMAGE, top=10)
 
         ask(50)
         return built, seconds(lambda: ask(QUESTIONS))

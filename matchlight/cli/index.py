@@ -14,6 +14,8 @@ from matchlight.cli.output import as_typed, emit, megabytes, say_next, table, te
 if TYPE_CHECKING:
     from matchlight.indexing import Hit
     from matchlight.indexing.index import Description
+    from matchlight.inputs.onnx_towers import OnnxTowers
+    from matchlight.runs.folder import Run
 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
@@ -54,13 +56,11 @@ def index(asked: IndexOptions) -> None:
 
     Example: matchlight index runs/first --data scenes -o scenes.index
     """
-    from matchlight.devices import rank
     from matchlight.indexing import Index
-    from matchlight.runs.folder import Run
+    from matchlight.indexing.processes import rank
 
-    named = _answering(asked)
     made = Index.build(
-        None if named is None else Run.load(named, device=asked.device),
+        _model(asked),
         data_set(asked.data, asked.vectors),
         asked.out,
         engine=asked.engine,
@@ -74,6 +74,20 @@ def index(asked: IndexOptions) -> None:
     with made:
         if rank() == 0:
             _built(asked.out, made.describe(), json=asked.json)
+
+
+def _model(asked: IndexOptions) -> Run | OnnxTowers | None:
+    """The model that answers questions; an exported one is opened without torch."""
+    named = _answering(asked)
+    if named is None:
+        return None
+    if named.suffix == ".onnx" and not named.is_dir():
+        from matchlight.inputs.onnx_towers import OnnxTowers
+
+        return OnnxTowers.open(named)
+    from matchlight.runs.folder import Run
+
+    return Run.load(named, device=asked.device)
 
 
 def _answering(asked: IndexOptions) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,9 +62,12 @@ def serve(
 
 def share_cores(workers: int) -> None:
     """As many threads in all as there are cores: workers that each take them all only wait for each other."""
-    import torch
+    each = max(1, (os.cpu_count() or 1) // workers)
+    os.environ["OMP_NUM_THREADS"] = str(each)  # for what is loaded from now on
+    if "torch" in sys.modules:
+        import torch
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+        torch.set_num_threads(each)
 
 
 def register(app: typer.Typer) -> None:

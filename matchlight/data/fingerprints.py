@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from matchlight.data.content import content_mark
 from matchlight.pairs import Pairs
@@ -56,3 +57,11 @@ def marks(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
     said = (f"{pairs.names[pairs.picture[row]]}\0{pairs.captions[row]}" for row in rows.tolist())
     kept = (hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in said)
     return np.frombuffer(b"".join(kept), dtype="<u8").copy()
+
+
+def digest(*arrays: npt.ArrayLike) -> str:
+    """A short name for the contents of arrays or tensors."""
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()[:16]

@@ -12,16 +12,18 @@ from typing import TypedDict
 
 import numpy as np
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings
+from matchlight.console import BadInput
 from matchlight.indexing.chances import agreement
 from matchlight.indexing.folding import SPARE
 from matchlight.indexing.item_filters import Where, passing, said
+from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.opening import OpenIndex
-from matchlight.indexing.query_encoder import Picture
+from matchlight.indexing.query_reader import Picture
 from matchlight.indexing.questions import Question
 from matchlight.indexing.results import Hit
 from matchlight.indexing.searcher import SearchDepth
 from matchlight.measuring.chance import Hits, heights, standardised
+from matchlight.pairs import IMAGE, TEXT
 
 SIDES = (IMAGE, TEXT)
 MORE, LESS = 0.5, -1.0  # what `+word` and `-word` weigh beside the question itself
@@ -75,7 +77,7 @@ class Asked:
 class Part:
     """One part of a question as the model reads it."""
 
-    query: Embeddings
+    query: ItemSets
     given: str  # the side it is of
     weight: float = 1.0
 

@@ -7,44 +7,42 @@ stopped. Everything behind the shards is done by one process in a minute or so a
 from __future__ import annotations
 
 import secrets
-import shutil
 import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from matchlight import devices, files
-from matchlight.console import VERSION, say
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight import files
+from matchlight.console import VERSION, BadInput, say
 from matchlight.data.camera_notes import read_notes
-from matchlight.data.fingerprints import data_marks, fingerprint
-from matchlight.devices import start_processes
-from matchlight.indexing import chances, distil, origins, picture_map, versions
-from matchlight.indexing.candidate_vectors import Plain
+from matchlight.data.fingerprints import data_marks, digest, fingerprint
+from matchlight.indexing import chances, origins, picture_map, processes, versions
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.choosing import COARSE, Choice, forget_rows, pick_proposer
 from matchlight.indexing.engines import Place, engine_class
+from matchlight.indexing.given_model import GivenModel
 from matchlight.indexing.index_json import EngineInfo, IndexInfo, Next
-from matchlight.indexing.query_encoder import QueryEncoder, usual_padding
+from matchlight.indexing.index_model import IndexModel
+from matchlight.indexing.models import model_of
+from matchlight.indexing.scorers import DotProduct, as_float32
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.shards import THUMBS, Source, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets
 from matchlight.indexing.tuning import Measured, Truth, measure, true_best, unmeasured
-from matchlight.inputs.given_vectors import Given
-from matchlight.inputs.joint_models import OWN
-from matchlight.pairs import Pairs
-from matchlight.parts.similarities import Dot
-from matchlight.runs.folder import Run
-from matchlight.runs.seen import SEEN, trained_on
-from matchlight.runs.validation_chance import FILE as CHANCES_OF_RUN
-from matchlight.training import checkpoints
-from matchlight.training.mining import digest
+from matchlight.inputs.given_vectors import Given, read_vectors
+from matchlight.inputs.onnx_towers import OnnxTowers
+from matchlight.pairs import IMAGE, TEXT, Pairs
+from matchlight.runs.given_recipe import given_recipe
+from matchlight.runs.seen import trained_on
 
-SETS, MODEL, ITEMS, ENGINE, MAPS = "sets", "model", "items", "engine", "coarse.safetensors"
+if TYPE_CHECKING:
+    from matchlight.runs.folder import Run
+
+SETS, MODEL, ITEMS, ENGINE = "sets", "model", "items", "engine"
 COMPARED, SAME = 5, 0.95  # captions that a model reads itself, and the cosine its vectors must have with those given
 
 
@@ -92,71 +90,71 @@ class Options:
         engine.check()  # said before anything slow is done
 
 
-def build(run: Run | None, pairs: Pairs, out: str | Path | None, options: Options) -> Path:
+def build(run: Run | OnnxTowers | None, pairs: Pairs, out: str | Path | None, options: Options) -> Path:
     """Build an index folder; the first process does what shards do not need all for."""
     options.check()
-    run, reader, data = _readers(run, pairs, options)
-    device = start_processes(run.device)  # under torchrun each process has a device of its own
-    for one in (run, reader):
-        one.matcher.to(device)
-    root = Path(out if out is not None else devices.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
-    first = devices.rank() == 0
+    model, reader, data = _models(run, pairs, options)
+    for one in (model, reader):
+        one.start()
+    root = Path(out if out is not None else processes.broadcast(tempfile.mkdtemp(prefix="matchlight-index-")))
+    first = processes.rank() == 0
     if first:
         versions.check_free(root)
     with versions.locked(root) if first else nullcontext():
-        source = Source.of(reader.inputs(data).table, options.split)
-        plan = _plan(run, source, options)
-        folder = Path(devices.broadcast(str(versions.draft(root, plan)) if first else ""))
-        zero = {IMAGE: 0, TEXT: 0}
-        shards = write_sides(folder / SETS, reader.matcher, source, zero, small=options.thumbnails)
+        source = Source.of(reader.data(data), options.split)
+        plan = _plan(model, source, options)
+        folder = Path(processes.broadcast(str(versions.draft(root, plan)) if first else ""))
+        zero, padded = {IMAGE: 0, TEXT: 0}, reader.keeps_padding
+        shards = write_sides(folder / SETS, source, zero, small=options.thumbnails, keep_padding=padded)
         if first:
-            catalogue = catalogue_of(folder / SETS, source, shards, run.folder, first=(0, 0))
-            _copy_model(run, folder / MODEL)
+            catalogue = catalogue_of(folder / SETS, source, shards, model.folder, first=(0, 0))
+            model.copy_to(folder / MODEL)
             origins.write(folder, [{"fingerprint": fingerprint(pairs), "id": 0, "row": 0}])
-            complete(folder, root, run, catalogue, shards, options, padding=padding_of(run, source))
-        devices.barrier()
+            complete(folder, root, model, catalogue, shards, options, padding=source.data.padding(source.rows))
+        processes.barrier()
     return root
 
 
-def _readers(run: Run | None, pairs: Pairs, options: Options) -> tuple[Run, Run, Pairs]:
-    """The run that answers questions, the one that reads the data, and the data: given vectors are read as they are."""
+def _models(run: Run | OnnxTowers | None, pairs: Pairs, options: Options) -> tuple[IndexModel, IndexModel, Pairs]:
+    """What answers questions, what reads the data, and the data: given vectors are read as they are."""
     if options.vectors is None:
         if run is None:
             raise BadInput("an index is built with a run, or of vectors that were made already")
-        return run, run, pairs
-    reader, data = Run.of_vectors(options.vectors, pairs, device="cpu" if run is None else run.device.type)
+        model = model_of(run)
+        return model, model, pairs
+    data = read_vectors(options.vectors, pairs).in_place_of_both(pairs)
+    given = GivenModel(given_recipe(data))
     if run is None:
         say("vectors without a model: the index shows what resembles what; questions need --model RUN")
-        return reader, reader, data
-    _check_made_by(run, data)
-    return run, reader, data
+        return given, given, data
+    _check_made_by(made := model_of(run), data)
+    return made, given, data
 
 
-def _check_made_by(run: Run, data: Pairs) -> None:
+def _check_made_by(model: IndexModel, data: Pairs) -> None:
     """Refuse a model that did not make the vectors of the captions: its questions would be answered at random."""
     assert data.text_features is not None
-    if not isinstance(getattr(run.matcher, "similarity", None), Dot):
-        raise BadInput(f"--model {run.folder}: it makes no single vectors; a joint model (`matchlight import`) does")
+    if not isinstance(model.scorer, DotProduct):
+        raise BadInput(f"--model {model.folder}: it makes no single vectors; a joint model (`matchlight import`) does")
     said = [row for row in range(len(data)) if data.captions[row].strip()][:COMPARED]
     if not said:
-        raise BadInput(f"{data.root}: no caption has words, so that --model {run.folder} cannot be checked")
-    encoder = QueryEncoder(run)
-    made = np.stack([encoder.words(data.captions[row])[0].members[0].single[0].cpu().numpy() for row in said])
-    given = data.text_features[said].astype(np.float32)
+        raise BadInput(f"{data.root}: no caption has words, so that --model {model.folder} cannot be checked")
+    reader = model.reader()
+    made = np.stack([reader.words(data.captions[row])[0].vectors[0, 0] for row in said])
+    given = as_float32(data.text_features[said])
     if made.shape[1] != given.shape[1]:
         widths = f"it makes vectors of {made.shape[1]} numbers, and those given have {given.shape[1]}"
-        raise BadInput(f"--model {run.folder}: {widths}; the run that made them is needed")
+        raise BadInput(f"--model {model.folder}: {widths}; the run that made them is needed")
     cosine = (made * given).sum(1) / np.maximum(np.linalg.norm(made, axis=1) * np.linalg.norm(given, axis=1), 1e-12)
     if np.median(cosine) < SAME:
         agree = f"its vectors of captions have a cosine of {np.median(cosine):.2f} with those given"
-        raise BadInput(f"--model {run.folder}: {agree}; the run that made them is needed")
+        raise BadInput(f"--model {model.folder}: {agree}; the run that made them is needed")
 
 
-def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:
-    weights = digest(*(value.cpu().numpy() for value in run.matcher.state_dict().values()))
+def _plan(model: IndexModel, source: Source, options: Options) -> dict[str, object]:
     return {
-        "model": weights,
-        "data": data_marks(source.table.pairs),
+        "model": model.mark(),
+        "data": data_marks(source.data.pairs),
         "pictures": digest(source.pictures),
         "rows": digest(source.rows),
         "thumbnails": options.thumbnails,
@@ -164,38 +162,16 @@ def _plan(run: Run, source: Source, options: Options) -> dict[str, object]:
     }
 
 
-def padding_of(run: Run, source: Source) -> int | None:
-    """How far questions are padded, for a model that depends on it."""
-    if not run.matcher.depends_on_padding or source.table.captions is None or not len(source.rows):
-        return None
-    return usual_padding(source.table.captions.lengths[source.rows], run.matcher.encode_batch)
-
-
 def catalogue_of(
     folder: Path, source: Source, shards: dict[str, list[str]], run: Path, *, first: tuple[int, int]
 ) -> Catalogue:
     """The table of a source whose shards are written; `run` is the folder of the model, which knows its own pairs."""
-    pairs, sizes = source.table.pairs, np.zeros((len(source.pictures), 2), dtype=np.int64)
+    pairs, sizes = source.data.pairs, np.zeros((len(source.pictures), 2), dtype=np.int64)
     if shards[THUMBS]:
         sizes = np.concatenate([np.load(sizes_of(folder / name), allow_pickle=False) for name in shards[THUMBS]])
     made = Catalogue.of(pairs, source.pictures, source.rows, sizes, first=first)
     seen = trained_on(run, pairs, source.rows) if (run / "recipe.json").is_file() else np.zeros(len(source.rows), bool)
     return replace(made.with_notes(read_notes(pairs.pictures, source.pictures)), seen=seen)
-
-
-def _copy_model(run: Run, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / "recipe.json", run.info)
-    checkpoints.save_weights(folder / "model.safetensors", run.matcher.state_dict())
-    if run.vocabulary is not None:
-        run.vocabulary.save(folder / "vocab.json")
-    if run.view.onnx:
-        shutil.copyfile(run.folder / run.view.onnx, folder / run.view.onnx)
-    if (run.folder / OWN).is_dir():
-        shutil.copytree(run.folder / OWN, folder / OWN, dirs_exist_ok=True)
-    for name in ("labels.json", "metrics.json", CHANCES_OF_RUN, SEEN):  # what its outputs mean, how it was measured
-        if (run.folder / name).is_file():
-            shutil.copyfile(run.folder / name, folder / name)
 
 
 # ---- what searches ---------------------------------------------------------------------------------------------------
@@ -204,7 +180,7 @@ def _copy_model(run: Run, folder: Path) -> None:
 def complete(
     folder: Path,
     root: Path,
-    run: Run,
+    model: IndexModel,
     catalogue: Catalogue,
     shards: dict[str, list[str]],
     options: Options,
@@ -219,15 +195,13 @@ def complete(
         for side in (IMAGE, TEXT)
         if shards[side]
     }
-    searcher = Searcher(run.matcher, Plain(run.matcher), sides, run.device)
+    searcher = Searcher(model.scorer, model.own_vectors, sides)
     asking = [IMAGE, TEXT] if TEXT in sides else []  # pictures alone leave nothing to ask with
     truths = {truth.wanted: truth for truth in (true_best(searcher, given, seed=options.seed) for given in asking)}
     for left in folder.glob("rows-*.npy"):  # by a build that was killed
         left.unlink()
     how = Choice(options.coarse, options.target, options.seed, room=folder)
-    rows = pick_proposer(searcher, truths, how)
-    if isinstance(searcher.proposer, distil.Distilled):
-        searcher.proposer.save(folder / MAPS)
+    rows = pick_proposer(searcher, model.own_vectors, truths, how)
     engine, replaced = new_engine(options), _engine_of(root)
     make_engines(folder, root, engine, sides, rows)
     measured = {side: _measured(searcher, truths.get(side), side, options) for side in sides}
@@ -235,10 +209,10 @@ def complete(
         if len(rows[IMAGE]) >= picture_map.PLACED:
             say("placing pictures on the map, which takes some ten seconds")
         files.write_array(folder / "map.npy", picture_map.points(rows[IMAGE], seed=options.seed))
-    likely = chances.measured_chances(searcher, catalogue, folder / MODEL, QueryEncoder(run, padding))
+    likely = chances.measured_chances(searcher, catalogue, folder / MODEL, model.reader(padding))
     likely.save(folder / chances.FILE, numbers)
     catalogue.save(folder / ITEMS)
-    info = describe(run, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
+    info = describe(model, catalogue, shards, options, padding=padding, proposer=searcher.proposer.name)
     info["sides"] = {
         side: one.info(each=rows[side].shape[1], dim=rows[side].shape[2]) for side, one in measured.items()
     }
@@ -262,7 +236,7 @@ def _measured(searcher: Searcher, truth: Truth | None, side: str, options: Optio
 
 
 def describe(
-    run: Run,
+    model: IndexModel,
     catalogue: Catalogue,
     shards: dict[str, list[str]],
     options: Options,
@@ -272,7 +246,7 @@ def describe(
 ) -> IndexInfo:
     """What `index.json` says; `sides` are filled in once they are measured."""
     return {
-        "method": run.method,
+        "method": model.method,
         "engine": {"name": options.engine, "address": options.address},
         "coarse": proposer,
         "target": options.target,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.console import BadInput
 from matchlight.data.camera_notes import UNKNOWN, CameraNotes
+from matchlight.data.value_trees import load_arrays, save_arrays
 from matchlight.indexing.records import Records, write_records
-from matchlight.pairs import Pairs
-from matchlight.training import checkpoints
+from matchlight.pairs import IMAGE, TEXT, Pairs
 
 NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -184,10 +184,10 @@ class Catalogue:
         write_records(folder / "names", self.names)
         write_records(folder / "captions", self.captions)
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "captions")}
-        checkpoints.save_tree(folder / "items.safetensors", plain)
+        save_arrays(folder / "items.safetensors", plain)
 
     @staticmethod
     def load(folder: Path) -> Catalogue:
         """Read it; names and captions stay on the disk."""
-        plain = checkpoints.load_tree(folder / "items.safetensors")
+        plain = load_arrays(folder / "items.safetensors")
         return Catalogue(names=Records(folder / "names"), captions=Records(folder / "captions"), **plain)

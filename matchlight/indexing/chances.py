@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.console import say
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Json, concatenate
+from matchlight.console import BadInput, say
+from matchlight.files import Json
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.query_encoder import QueryEncoder
+from matchlight.indexing.item_sets import ItemSets, joined
+from matchlight.indexing.query_reader import QueryReader
 from matchlight.indexing.searcher import Searcher, other
 from matchlight.indexing.tuning import score_all_for
 from matchlight.measuring.chance import (
@@ -32,10 +33,10 @@ from matchlight.measuring.chance import (
     known_question,
     standardised,
 )
+from matchlight.measuring.chance import FILE as FILE
 from matchlight.measuring.same_meaning import SameMeaning
-from matchlight.runs.validation_chance import FILE as FILE_OF_RUN
+from matchlight.pairs import IMAGE, TEXT
 
-FILE = "chance.json"
 SAMPLE = 128  # items that a question's scores are compared with
 QUESTIONS, PAIRS = 400, 2_000_000  # captions asked, and pairs scored for it
 FROM = {  # what chances were measured with
@@ -84,7 +85,7 @@ def _spread(places: np.ndarray) -> np.ndarray:
     return places[np.unique(np.linspace(0, len(places) - 1, min(SAMPLE, len(places))).astype(np.int64))]
 
 
-def measured_chances(searcher: Searcher, catalogue: Catalogue, run: Path, reader: QueryEncoder) -> Chances:
+def measured_chances(searcher: Searcher, catalogue: Catalogue, run: Path, reader: QueryReader) -> Chances:
     """The curves of an index that is being built, for pictures as hits and for captions as hits."""
     sample = {name: _spread(side.remaining()) for name, side in searcher.sides.items()}
     if TEXT not in searcher.sides:
@@ -101,7 +102,7 @@ def measured_chances(searcher: Searcher, catalogue: Catalogue, run: Path, reader
 def _of_run(sample: dict[str, np.ndarray], run: Path) -> Chances:
     """What training measured on its validation pictures."""
     try:
-        kept: dict[str, dict[str, Json]] = files.read_json(run / FILE_OF_RUN, "a run's chances")
+        kept: dict[str, dict[str, Json]] = files.read_json(run / FILE, "a run's chances")
         curves = {side: Chance.from_plain(plain) for side, plain in kept.items() if side in sample}
     except (BadInput, TypeError, ValueError, KeyError, AttributeError):  # a run of old, or imported
         return Chances(sample, {})
@@ -112,14 +113,14 @@ def _of_run(sample: dict[str, np.ndarray], run: Path) -> Chances:
 class Questions:
     """Questions of one side whose right answers are known."""
 
-    queries: list[Embeddings]  # one each
+    queries: list[ItemSets]  # one each
     right: np.ndarray  # (Q, n) of the items of the other side that are there
     words: list[int]  # how many each has
     rows: list[int]  # the place of the caption that each is; -1 where it is none
 
 
 def _fitted(
-    searcher: Searcher, catalogue: Catalogue, sample: dict[str, np.ndarray], reader: QueryEncoder, *, unseen: bool
+    searcher: Searcher, catalogue: Catalogue, sample: dict[str, np.ndarray], reader: QueryReader, *, unseen: bool
 ) -> dict[str, Chance]:
     """Curves from captions (those that the model did not learn from alone, if `unseen`) and their pictures."""
     rows = catalogue.alive[catalogue.picture] & ~(catalogue.seen & unseen)
@@ -144,12 +145,12 @@ def _fitted(
 
 
 def _captions(
-    searcher: Searcher, meaning: SameMeaning, some: np.ndarray, there: np.ndarray, reader: QueryEncoder
+    searcher: Searcher, meaning: SameMeaning, some: np.ndarray, there: np.ndarray, reader: QueryReader
 ) -> Questions:
     """One half whole captions, one half a word or two of a caption, where the model reads words."""
     short = meaning.short_questions(some[1::2], np.random.default_rng(2))
     try:
-        read = [reader.words(words)[0].to("cpu") for words, _ in short]
+        read = [reader.words(words)[0] for words, _ in short]
     except BadInput:  # a model of ready-made vectors
         short, read = [], []
     whole = some[::2] if short else some
@@ -170,7 +171,7 @@ def _answered(
     """The questions with their hits, in an order that mixes short and long ones; `captions` are compared if given."""
     wanted = other(given)
     there = searcher.sides[wanted].remaining()
-    scores = score_all_for(searcher, given, concatenate(asked.queries), there)
+    scores = score_all_for(searcher, given, joined(asked.queries), there)
     known, beside = [], np.isin(there, sample[wanted])
     for number in np.random.default_rng(3).permutation(len(scores)).tolist():
         own, right = scores[number], asked.right[number]
@@ -187,7 +188,7 @@ def _answered(
 def agreement(
     searcher: Searcher,
     catalogue: Catalogue,
-    query: Embeddings,
+    query: ItemSets,
     pictures: np.ndarray,
     sample: np.ndarray,
     *,

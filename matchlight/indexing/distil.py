@@ -23,10 +23,10 @@ from matchlight import devices
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, Embedding, Embeddings
 from matchlight.indexing.candidate_vectors import BLOCK
+from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.matcher_scores import as_embeddings
 from matchlight.indexing.searcher import Searcher
 from matchlight.parts.layers import masked_mean
-from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import score_all
 from matchlight.training import checkpoints
 
 DIM, HIDDEN = 256, 512
@@ -93,10 +93,10 @@ class Distilled:
         self.maps = maps.eval().requires_grad_(False)
 
     @torch.inference_mode()
-    def rows(self, embedding: Embeddings, side: str) -> Tensor:
+    def rows(self, sets: ItemSets, side: str) -> np.ndarray:
         """(N, 1, d)."""
-        mapped: Tensor = self.maps[side](pooled(embedding).cpu())
-        return mapped[:, None]
+        mapped: Tensor = self.maps[side](pooled(as_embeddings(sets)))
+        return mapped[:, None].numpy()
 
     def save(self, path: Path) -> None:
         """Keep the maps in the index."""
@@ -117,7 +117,7 @@ class Distilled:
 @torch.inference_mode()
 def all_pooled(searcher: Searcher, side: str) -> Tensor:
     """(N, D) float16 pooled values of every item."""
-    return torch.cat([pooled(part).half() for _, part in searcher.sides[side].sets.blocks(BLOCK)])
+    return torch.cat([pooled(as_embeddings(part)).half() for _, part in searcher.sides[side].sets.blocks(BLOCK)])
 
 
 def distilled(
@@ -178,9 +178,7 @@ class ScoredBlocks:
     def _scored(self, images: np.ndarray, texts: np.ndarray) -> Block:
         images, texts = np.sort(images), np.sort(texts)
         sides = self.searcher.sides
-        with products_in("fp32", self.searcher.device):
-            sets = sides[IMAGE].sets.take(images), sides[TEXT].sets.take(texts)
-            scores = score_all(self.searcher.matcher, *sets, device=self.searcher.device)
+        scores = self.searcher.scorer.scores(sides[IMAGE].sets.take(images), sides[TEXT].sets.take(texts))
         return torch.from_numpy(images), torch.from_numpy(texts), torch.from_numpy(scores)
 
     def _random(self) -> list[np.ndarray]:

@@ -6,25 +6,28 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
-from matchlight.core import IMAGE, TEXT, BadInput, Json
+from matchlight.console import BadInput
 from matchlight.data.camera_notes import as_text
-from matchlight.devices import rank
-from matchlight.indexing import asking, explain, updating, versions
+from matchlight.files import Json
+from matchlight.indexing import asking, explain, processes, updating, versions
 from matchlight.indexing.asking import Asked, Found, SearchSettings, as_hits
 from matchlight.indexing.build import Options, Settings, build
 from matchlight.indexing.explain import Explanation
 from matchlight.indexing.index_json import SideInfo
 from matchlight.indexing.item_filters import Where, passing
 from matchlight.indexing.opening import OpenIndex
-from matchlight.indexing.query_encoder import Picture
+from matchlight.indexing.query_reader import Picture
 from matchlight.indexing.questions import Question
 from matchlight.indexing.results import Hit, Results
-from matchlight.pairs import Pairs
-from matchlight.runs.folder import Run
+from matchlight.inputs.onnx_towers import OnnxTowers
+from matchlight.pairs import IMAGE, TEXT, Pairs
+
+if TYPE_CHECKING:
+    from matchlight.runs.folder import Run
 
 CARD = ("preset", "arguments", "view", "data", "sizes", "seed", "version")  # of the recipe, shown by `describe`
 
@@ -78,17 +81,21 @@ class Index(OpenIndex):
     """An index in use; `Index.build` makes one, `Index.load` opens one."""
 
     @staticmethod
-    def build(run: Run | None, pairs: Pairs, out: str | Path | None = None, **settings: Unpack[Settings]) -> Index:
+    def build(
+        run: Run | OnnxTowers | None, pairs: Pairs, out: str | Path | None = None, **settings: Unpack[Settings]
+    ) -> Index:
         """Index a data set with a trained run; `out` may hold an index, which serves until the new one is whole.
+
+        A dual encoder that was exported (`OnnxTowers.open("model.onnx")`) takes the place of a run, and needs no torch.
 
         The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse,
         vectors. With vectors that the run made already nothing is encoded; with no run they cannot be asked in words.
         """
         options = Options(**settings)
         root = build(run, pairs, out, options)
-        device = "cpu" if run is None else run.device.type
+        device = "cpu" if run is None or isinstance(run, OnnxTowers) else run.device.type
         index = Index(root, device=device, address=options.address)
-        index.open_version(*versions.current(root, verify=False), engines=rank() == 0)
+        index.open_version(*versions.current(root, verify=False), engines=processes.rank() == 0)
         return index
 
     @staticmethod
@@ -239,7 +246,7 @@ class Index(OpenIndex):
             "labels": self.catalogue.label_names,
             "thumbnails": self.info["thumbnails"],
             "map": self.info["map"],
-            "model": {"name": self.run.method, **{name: self.run.info.get(name) for name in CARD}},
+            "model": {"name": self.model.method, **{name: self.model.info.get(name) for name in CARD}},
         }
 
     # ---- changing ----------------------------------------------------------------------------------------------------

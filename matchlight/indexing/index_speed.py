@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
-import torch
 
-from matchlight.core import IMAGE, TEXT, Embedding
 from matchlight.data.formats.safety import load_npy
 from matchlight.indexing.index import Index
+from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.search_speed import Clock, Milliseconds, timed
 from matchlight.indexing.searcher import TOP
 from matchlight.indexing.tuning import best_of_all
-from matchlight.pairs import Pairs
+from matchlight.pairs import IMAGE, TEXT, Pairs
 from matchlight.runs.folder import Run
 
 BLOCK = 65_536  # vectors drawn at once
@@ -214,8 +213,8 @@ def ask_step(folder: Path, dim: int, questions: int) -> AskedSpeed:
     }
 
 
-def _query(vectors: np.ndarray) -> Embedding:
-    return Embedding(torch.from_numpy(vectors.astype(np.float32)).view(-1, 1, vectors.shape[-1]))
+def _query(vectors: np.ndarray) -> ItemSets:
+    return ItemSets.single(vectors.astype(np.float32).reshape(-1, vectors.shape[-1]))
 
 
 def _found(index: Index, vector: np.ndarray) -> np.ndarray:

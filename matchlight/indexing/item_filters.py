@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.camera_notes import UNKNOWN, bounds
 from matchlight.indexing.catalogue import Catalogue
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.console import BadInput
 from matchlight.indexing import origins, versions
-from matchlight.indexing.build import ITEMS, MAPS, MODEL, SETS, at_users_address, place_of
-from matchlight.indexing.candidate_vectors import Plain, Proposer
+from matchlight.indexing.build import ITEMS, MODEL, SETS, at_users_address, place_of
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.chances import FILE as CHANCE
 from matchlight.indexing.chances import Chances
-from matchlight.indexing.distil import Distilled
+from matchlight.indexing.choosing import MAPS
 from matchlight.indexing.engines import Engine, engine_class
 from matchlight.indexing.folding import Folding
 from matchlight.indexing.index_json import IndexInfo
-from matchlight.indexing.query_encoder import QueryEncoder
+from matchlight.indexing.models import open_model
 from matchlight.indexing.records import JoinedRecords, Records
+from matchlight.indexing.scorers import Proposer
 from matchlight.indexing.searcher import Searcher, Side
-from matchlight.indexing.shards import THUMBS, keep_slot_attention
+from matchlight.indexing.shards import THUMBS
 from matchlight.indexing.stored_sets import Sets
-from matchlight.runs.folder import Run
+from matchlight.pairs import IMAGE, TEXT
 
 
 @contextmanager
@@ -64,20 +64,24 @@ class OpenIndex:
             files.check_version(self.info.get("version"), self.root)
             self._check_numbers()
             self.origins = origins.read(folder)
-            self.run = Run.load(folder / MODEL, device=self.device)
-            keep_slot_attention(self.run.matcher)
+            self.model = open_model(folder / MODEL, self.device)
             self.catalogue = Catalogue.load(folder / ITEMS)
-            self.encoder = QueryEncoder(self.run, self.info["padding"])
-            proposer: Proposer = Plain(self.run.matcher)
-            if self.info["coarse"] == "distilled":
-                proposer = Distilled.load(folder / MAPS)
-            self.searcher = Searcher(self.run.matcher, proposer, self._sides(engines=engines), self.run.device)
+            self.encoder = self.model.reader(self.info["padding"])
+            self.searcher = Searcher(self.model.scorer, self._proposer(), self._sides(engines=engines))
             self.chances = Chances.load(folder / CHANCE, self.searcher)
             self.thumbs = self._thumbnails()
             self.folding = None if self.thumbs is None else Folding(self.thumbs)
             self.map: np.ndarray | None = None
             if self.info["map"]:
                 self.map = np.load(folder / "map.npy", allow_pickle=False)[self.catalogue.alive]
+
+    def _proposer(self) -> Proposer:
+        """What proposes candidates: the model's own vectors, or distilled ones."""
+        if self.info["coarse"] != "distilled":
+            return self.model.own_vectors
+        from matchlight.indexing.distil import Distilled  # by torch
+
+        return Distilled.load(self.folder / MAPS)
 
     def _check_numbers(self) -> None:
         """What searching counts with, or would fail on only then."""

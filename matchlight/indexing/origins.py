@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from matchlight import files
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
+from matchlight.files import Json
 
 FILE = "origins.json"
 ENDLESS = 1 << 62

@@ -18,13 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.console import say
-from matchlight.core import BadInput
+from matchlight.console import BadInput, say
 from matchlight.data import cache
 from matchlight.data.content import stamps
 from matchlight.indexing import versions
 from matchlight.indexing.index import Index
-from matchlight.inputs.features.decode import UNREADABLE
+from matchlight.inputs.preprocessing import UNREADABLE
 from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 from matchlight.runs.hub_runs import found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 PIECE = re.compile(r'(?<!\S)(?P<sign>[+\-]?)(?:"(?P<quoted>[^"]*)"|(?P<word>[^\s"+\-][^\s]*))(?!\S)')
 MOST = 8  # signs and quotes in a question

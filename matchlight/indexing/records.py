@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.indexing.mapped import mapped_bytes
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from matchlight.core import Json
+from matchlight.files import Json
 from matchlight.measuring.shown import Shown, data_frame, plain_table
 
 if TYPE_CHECKING:

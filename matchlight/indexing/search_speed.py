@@ -19,10 +19,12 @@ from torch import Tensor
 from matchlight.console import track
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher
 from matchlight.indexing.build import Settings
-from matchlight.indexing.candidate_vectors import Plain, all_rows
+from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.engines.faiss import Faiss
 from matchlight.indexing.index import Index
 from matchlight.indexing.index_json import SideInfo
+from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.matcher_scores import MatcherScores, Plain, as_item_sets
 from matchlight.indexing.searcher import TOP, Searcher, Side
 from matchlight.indexing.shards import SHARD
 from matchlight.indexing.stored_sets import Sets, write_shard
@@ -93,12 +95,13 @@ class Drawn:
         self.owner = torch.randint(len(self.centres), (items,), generator=draw)
         self.each, self.dim = each, dim
 
-    def sets(self, owners: Tensor, seed: int) -> Embedding:
+    def sets(self, owners: Tensor, seed: int) -> ItemSets:
         """One set for each of these centres."""
         draw = torch.Generator().manual_seed(seed)
         own = torch.randn(len(owners), 1, self.dim, generator=draw)  # what makes an item differ from its neighbours
         apart = torch.randn(len(owners), self.each, self.dim, generator=draw)
-        return Embedding(F.normalize(self.centres[owners][:, None] + 0.5 * own + SPREAD * apart, dim=-1))
+        drawn = F.normalize(self.centres[owners][:, None] + 0.5 * own + SPREAD * apart, dim=-1)
+        return as_item_sets(Embedding(drawn))
 
 
 def _sides(folder: Path, items: int, each: int, dim: int, questions: int) -> dict[str, Side]:
@@ -157,9 +160,9 @@ def time_drawn_sets(
         sides = _sides(Path(folder), items, each, dim, questions)
         matcher = Matcher({}, SmoothChamfer())
         matcher.register_parameter("somewhere", torch.nn.Parameter(torch.zeros(1)))  # its device is that of a parameter
-        searcher = Searcher(matcher, Plain(matcher), sides, CPU)
+        searcher = Searcher(MatcherScores(matcher, CPU), Plain(matcher, CPU), sides)
         with Clock() as building:
-            engine = Faiss.of(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE, CPU))
+            engine = Faiss.of(sides[IMAGE].numbers, all_rows(searcher.proposer, sides[IMAGE].sets, IMAGE))
             engine.save(Path(folder) / "engine")
         sides[IMAGE].engine = engine
         with Clock() as measuring:

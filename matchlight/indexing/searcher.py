@@ -10,20 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
-from matchlight.indexing.candidate_vectors import Proposer, merged
+from matchlight.console import BadInput
+from matchlight.indexing.candidate_vectors import merged
 from matchlight.indexing.engines import NONE, Engine
+from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.scorers import Proposer, Scorer, as_float32
 from matchlight.indexing.stored_sets import Sets
-from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import score_all
+from matchlight.pairs import IMAGE, TEXT
 
 BLOCK = 1024  # items read at once when everything is scored
 SPARE = 2  # rows asked for, as a multiple of the candidates wanted
 TOP = 10  # results for which the number of candidates is measured
-FEW = 128  # items that are scored in one go: planning blocks would take longer than scoring them
 MORE = 4  # candidates more for each result beyond them
 
 
@@ -62,15 +60,14 @@ class SearchDepth:
 
 
 class Searcher:
-    """Both sides, the model and what proposes."""
+    """Both sides, what compares them and what proposes."""
 
-    def __init__(self, matcher: Matcher, proposer: Proposer, sides: dict[str, Side], device: torch.device):
-        self.matcher, self.proposer, self.sides, self.device = matcher, proposer, sides, device
+    def __init__(self, scorer: Scorer, proposer: Proposer, sides: dict[str, Side]):
+        self.scorer, self.proposer, self.sides = scorer, proposer, sides
 
-    @torch.inference_mode()
     def top(
         self,
-        query: Embeddings,
+        query: ItemSets,
         given: str,
         wanted: str,
         *,
@@ -89,9 +86,8 @@ class Searcher:
         best = np.argsort(-scores, kind="stable")[:top]
         return places[best], scores[best], len(scores)
 
-    @torch.inference_mode()
     def places_to_score(
-        self, queries: list[tuple[Embeddings, str]], wanted: str, depth: SearchDepth, passing: np.ndarray | None = None
+        self, queries: list[tuple[ItemSets, str]], wanted: str, depth: SearchDepth, passing: np.ndarray | None = None
     ) -> np.ndarray:
         """Ascending places of the items to score: all that may be found, or the candidates of any of the queries."""
         side = self.sides[wanted]
@@ -105,46 +101,40 @@ class Searcher:
         places = named[0] if len(named) == 1 else np.unique(np.concatenate(named))
         return places if keep is None else places[keep[places]]
 
-    def propose(self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None) -> np.ndarray:
+    def propose(self, rows: np.ndarray, wanted: str, count: int, among: np.ndarray | None = None) -> np.ndarray:
         """Ascending places of `count` candidates (or fewer) for one query's vectors (1, q, d)."""
         side = self.sides[wanted]
         scores, items = self.listed(rows, wanted, count, among)
         return side.places(chosen(scores[0], items[0], count, side.merge))
 
     def listed(
-        self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None
+        self, rows: np.ndarray, wanted: str, count: int, among: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The engine's lists for queries (Q, q, d): scores and numbers of items (Q, q, rows)."""
         side = self.sides[wanted]
         assert side.engine is not None
         allowed = None if among is None else side.numbers[among]
         wanted_rows = count * min(side.engine.each, SPARE)
-        scores, items = side.engine.search(rows.flatten(0, 1).numpy(), wanted_rows, allowed)
+        scores, items = side.engine.search(as_float32(rows).reshape(-1, rows.shape[2]), wanted_rows, allowed)
         shape = (len(rows), rows.shape[1], -1)
         return scores.reshape(shape), items.reshape(shape)
 
-    def scored(self, query: Embeddings, given: str, wanted: str, places: np.ndarray | None) -> np.ndarray:
+    def scored(self, query: ItemSets, given: str, wanted: str, places: np.ndarray | None) -> np.ndarray:
         """(n,) true scores of a query with the items at these places (None: all of them)."""
         sets = self.sides[wanted].sets
         places = np.arange(len(sets)) if places is None else places
         if not len(places):
             return np.zeros(0, np.float32)
-        query = query.to(self.device)
         blocks = np.split(places, range(BLOCK, len(places), BLOCK))
-        with torch.inference_mode(), products_in("fp32", self.device):
-            scores = np.concatenate([self._block(query, given, wanted, sets.take(part)) for part in blocks])
+        scores = np.concatenate([self._block(query, given, wanted, sets.take(part)) for part in blocks])
         if np.isnan(scores).any():
             raise BadInput("scores that are no numbers: the vectors of this index are damaged; build it again")
         return scores
 
-    def _block(self, query: Embeddings, given: str, wanted: str, block: Embeddings) -> np.ndarray:
-        block = block.to(self.device)
+    def _block(self, query: ItemSets, given: str, wanted: str, block: ItemSets) -> np.ndarray:
         if given == wanted:
-            return chamfer_similarity(self.proposer.rows(query, given), self.proposer.rows(block, wanted)).numpy()
-        images, texts = (query, block) if given == IMAGE else (block, query)
-        if len(block) <= FEW:
-            return self.matcher.score(images, texts).float().cpu().numpy().ravel()
-        return score_all(self.matcher, images, texts, device=self.device).ravel()
+            return chamfer_similarity(self.proposer.rows(query, given), self.proposer.rows(block, wanted))
+        return self.scorer.scores(*((query, block) if given == IMAGE else (block, query))).ravel()
 
 
 def _both(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
@@ -169,10 +159,10 @@ def chosen(scores: np.ndarray, items: np.ndarray, count: int, merge: str) -> np.
     return kinds
 
 
-def chamfer_similarity(queries: Tensor, items: Tensor) -> Tensor:
+def chamfer_similarity(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
     """(N,) how near items (N, k, d) are to one query (1, q, d) of their side: nearest vectors, averaged both ways."""
-    seen = torch.einsum("qd,nkd->nqk", queries[0], items)
-    return (seen.amax(2).mean(1) + seen.amax(1).mean(1)) / 2
+    seen = as_float32(items) @ as_float32(queries[0]).T  # (N, k, q)
+    return np.asarray((seen.max(1).mean(1) + seen.max(2).mean(1)) / 2)
 
 
 def other(side: str) -> str:

@@ -1,6 +1,6 @@
 """Sets of vectors on the disk: half precision, memory-mapped, without padding, in shards that are written whole.
 
-A shard is a folder with one array a tensor of the embedding and `shard.json`, which is written last. Sets with a mask
+A shard is a folder with one array each of what an item has and `shard.json`, which is written last. Sets with a mask
 are stored one behind the other (`offsets` says where each begins), so that a short caption takes little room; sets
 without one are one array. A model whose scores depend on padding keeps the padding that its encoder gave.
 """
@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from matchlight import files
-from matchlight.core import BadInput, Embedding, Embeddings, Parts
+from matchlight.console import BadInput
+from matchlight.indexing.item_sets import MASK, VECTORS, Arrays, ItemSets
 from matchlight.indexing.mapped import mapped_array
-from matchlight.scoring.all_pairs import used
 
 LARGEST = 65504.0  # the largest number of half precision
 ABOUT = "shard.json"
@@ -39,37 +37,38 @@ class ShardInfo(TypedDict):
     parts: list[PartInfo]
 
 
-def _stored(value: Tensor) -> np.ndarray:
-    value = value.detach().cpu()
-    if value.is_floating_point():
-        return value.float().clamp(-LARGEST, LARGEST).half().numpy()
-    return value.numpy()
+def _stored(value: np.ndarray) -> np.ndarray:
+    if value.dtype.kind != "f" or value.dtype == np.float16:
+        return value
+    return value.clip(-LARGEST, LARGEST).astype(np.float16)
 
 
-def write_shard(folder: Path, embedding: Embeddings, *, keep_padding: bool = False) -> None:
+def write_shard(folder: Path, sets: ItemSets, *, keep_padding: bool = False) -> None:
     """One shard of some items' sets; `shard.json` comes last and says that it is whole."""
     parts = []
-    for number, part in enumerate(embedding.members):
-        count = part.vectors.shape[1]
-        lengths = np.full(len(part), count) if keep_padding or part.mask is None else used(part)
-        ragged = part.mask is not None
-        arrays = {"vectors": part.vectors, **{f"extra.{name}": value for name, value in part.extra.items()}}
-        arrays |= {"mask": part.mask} if part.mask is not None else {}
-        follows = sorted(k for k, v in arrays.items() if ragged and _follows(k, v, count))
+    for number, arrays in enumerate(sets.members):
+        count, mask = arrays[VECTORS].shape[1], arrays.get(MASK)
+        lengths = np.full(len(sets), count) if keep_padding or mask is None else _used(mask)
+        follows = sorted(k for k, v in arrays.items() if mask is not None and _follows(k, v, count))
         for name, value in arrays.items():
             array = _stored(value)
             if name in follows:
                 array = array[np.arange(count) < lengths[:, None]]
             files.write_array(folder / f"{number}.{name}.npy", array)
-        if ragged:
+        if mask is not None:
             files.write_array(folder / f"{number}.offsets.npy", np.append(0, np.cumsum(lengths)))
         parts.append({"arrays": sorted(arrays), "follows": follows})
-    files.write_json(folder / ABOUT, {"items": len(embedding), "parts": parts})
+    files.write_json(folder / ABOUT, {"items": len(sets), "parts": parts})
 
 
-def _follows(name: str, value: Tensor, count: int) -> bool:
+def _used(mask: np.ndarray) -> np.ndarray:
+    """(N,) places each set needs, up to its last real member."""
+    return np.asarray((mask * np.arange(1, mask.shape[1] + 1)).max(1).clip(min=1))
+
+
+def _follows(name: str, value: np.ndarray, count: int) -> bool:
     """Extras with two axes are one vector an item; those with more may follow the sets."""
-    return name in ("vectors", "mask") or (value.dim() > 2 and value.shape[1] == count)
+    return name in (VECTORS, MASK) or (value.ndim > 2 and value.shape[1] == count)
 
 
 def is_whole(folder: Path) -> bool:
@@ -87,7 +86,7 @@ class _Part:
         self.arrays = {name: array(name) for name in about["arrays"]}
         self.follows = set(about["follows"])
         self.offsets = np.array(array("offsets")) if self.follows else None
-        if "vectors" not in self.arrays or any(self._items(name) != items for name in self.arrays):
+        if VECTORS not in self.arrays or any(self._items(name) != items for name in self.arrays):
             raise BadInput(f"{folder}: its arrays are not of {items} items; build the index again")
 
     def _items(self, name: str) -> int:
@@ -124,8 +123,8 @@ class _Part:
 Group = tuple[_Part, Spot, np.ndarray]  # of one shard: its part, which of the wanted items it holds, their places
 
 
-def _gathered(groups: list[Group], count: int) -> Embedding:
-    """One member's sets out of several shards, each put where it belongs before it is widened to float32."""
+def _gathered(groups: list[Group], count: int) -> Arrays:
+    """One member's sets out of several shards, each put where it belongs."""
     out = {}
     for name, array in groups[0][0].arrays.items():
         shapes = {part.shape(name, places) for part, _, places in groups}
@@ -133,10 +132,8 @@ def _gathered(groups: list[Group], count: int) -> Embedding:
         whole = np.empty((count, *tail), dtype=array.dtype)
         for part, where, places in groups:
             whole[where] = part.read(name, places, tail)
-        tensor = torch.from_numpy(whole)
-        out[name] = tensor.float() if tensor.is_floating_point() else tensor
-    extra = {name.removeprefix("extra."): value for name, value in out.items() if name.startswith("extra.")}
-    return Embedding(out["vectors"], out.get("mask"), extra)
+        out[name] = whole
+    return out
 
 
 def _as_slice(places: np.ndarray) -> Spot:
@@ -147,7 +144,7 @@ def _as_slice(places: np.ndarray) -> Spot:
 
 
 class Sets:
-    """The sets of all items of one side, in shards; `take` reads some of them as float32."""
+    """The sets of all items of one side, in shards; `take` reads some of them as they are stored."""
 
     def __init__(self, folders: Sequence[Path]):
         about: list[ShardInfo] = [files.read_json(folder / ABOUT, "a shard of an index") for folder in folders]
@@ -162,7 +159,7 @@ class Sets:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def take(self, places: np.ndarray) -> Embeddings:
+    def take(self, places: np.ndarray) -> ItemSets:
         """The sets at these places, in this order."""
         places = np.asarray(places, dtype=np.int64)
         if not len(places):
@@ -176,9 +173,9 @@ class Sets:
                 for number, spot in where.items()
             ]
             members.append(_gathered(groups, len(places)))
-        return members[0] if len(members) == 1 else Parts(tuple(members))
+        return ItemSets(tuple(members))
 
-    def blocks(self, size: int) -> Iterator[tuple[slice, Embeddings]]:
+    def blocks(self, size: int) -> Iterator[tuple[slice, ItemSets]]:
         """All sets, `size` items at a time."""
         for start in range(0, len(self), size):
             span = slice(start, min(start + size, len(self)))

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from matchlight.data.formats.decoding import true_size
-from matchlight.inputs.features.decode import UNREADABLE
+from matchlight.inputs.preprocessing import UNREADABLE
 from matchlight.pairs import PictureSource
 
 LONGEST, QUALITY = 320, 82

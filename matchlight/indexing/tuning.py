@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from matchlight.console import track
-from matchlight.core import Embeddings
-from matchlight.indexing.candidate_vectors import MERGES, Proposer, proposal_scores
+from matchlight.indexing.candidate_vectors import MERGES, proposal_scores
 from matchlight.indexing.index_json import SideInfo
+from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.scorers import Proposer
 from matchlight.indexing.searcher import BLOCK, TOP, Searcher, Side, chosen, other
-from matchlight.runs.evaluation import products_in
-from matchlight.scoring.all_pairs import score_all
+from matchlight.pairs import IMAGE
 
 PAIRS = 2_000_000  # pairs scored to measure one side
 FEWEST, MOST = 64, 256  # questions
@@ -36,7 +35,7 @@ class Truth:
 
     given: str
     places: np.ndarray  # (Q,) of the questions among their own side
-    queries: Embeddings
+    queries: ItemSets
     best: np.ndarray  # (Q, TOP)
 
     @property
@@ -76,7 +75,7 @@ def questions_for(items: int, available: int) -> int:
 
 
 def score_all_for(
-    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
+    searcher: Searcher, given: str, queries: ItemSets, there: np.ndarray, *, quiet: bool = False
 ) -> np.ndarray:
     """(Q, n) true scores of questions of the side `given` with items of the other side."""
     scores, start = np.empty((len(queries), len(there)), dtype=np.float32), 0
@@ -86,19 +85,15 @@ def score_all_for(
     return scores
 
 
-@torch.inference_mode()
 def _score_blocks(
-    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool
+    searcher: Searcher, given: str, queries: ItemSets, there: np.ndarray, *, quiet: bool
 ) -> Iterator[np.ndarray]:
     """The same for some of the items at a time, in their order."""
-    sets, queries = searcher.sides[other(given)].sets, queries.to(searcher.device)
-    starts = range(0, len(there), BLOCK)
-    with products_in("fp32", searcher.device):
-        for start in starts if quiet else track(starts, "measuring"):
-            part = sets.take(there[start : start + BLOCK]).to(searcher.device)
-            sides = (queries, part) if given == "image" else (part, queries)
-            block = score_all(searcher.matcher, *sides, device=searcher.device)
-            yield block if given == "image" else block.T
+    sets, starts = searcher.sides[other(given)].sets, range(0, len(there), BLOCK)
+    for start in starts if quiet else track(starts, "measuring"):
+        part = sets.take(there[start : start + BLOCK])
+        scores = searcher.scorer.scores(*((queries, part) if given == IMAGE else (part, queries)))
+        yield scores if given == IMAGE else scores.T
 
 
 def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | None = None, quiet: bool = False) -> Truth:
@@ -111,7 +106,7 @@ def true_best(searcher: Searcher, given: str, *, seed: int, questions: int | Non
 
 
 def best_of_all(
-    searcher: Searcher, given: str, queries: Embeddings, there: np.ndarray, *, quiet: bool = False
+    searcher: Searcher, given: str, queries: ItemSets, there: np.ndarray, *, quiet: bool = False
 ) -> np.ndarray:
     """(Q, TOP) the places, in any order, of the items among `there` that score highest."""
     top, start, count = min(TOP, len(there)), 0, len(queries)

@@ -12,20 +12,21 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.console import BadInput
 from matchlight.data.fingerprints import data_marks, fingerprint
 from matchlight.indexing import chances, origins, picture_map, versions
-from matchlight.indexing.build import ENGINE, ITEMS, MAPS, MODEL, SETS, Options, catalogue_of, complete
+from matchlight.indexing.build import ENGINE, ITEMS, MODEL, SETS, Options, catalogue_of, complete
 from matchlight.indexing.candidate_vectors import all_rows
 from matchlight.indexing.catalogue import Catalogue
-from matchlight.indexing.choosing import forget_rows
+from matchlight.indexing.choosing import MAPS, forget_rows
 from matchlight.indexing.engines import Engine, engine_class
 from matchlight.indexing.index_json import IndexInfo, Next
 from matchlight.indexing.opening import OpenIndex
 from matchlight.indexing.records import write_records
+from matchlight.indexing.scorers import as_float32
 from matchlight.indexing.shards import SHARD, THUMBS, Source, names, sizes_of, write_sides
 from matchlight.indexing.stored_sets import Sets, write_shard
-from matchlight.pairs import Pairs
+from matchlight.pairs import IMAGE, TEXT, Pairs
 
 SPARSE = 0.25  # share of removed pictures from which on the index is packed anew
 GROWN = 1.5  # times as many pictures as were measured, from which on all is measured anew
@@ -37,12 +38,13 @@ def add(index: OpenIndex, pairs: Pairs, split: str) -> list[int]:
     """New shards, longer tables, the engine with more rows; the new pictures' ids come back."""
     with versions.locked(index.root, wait=True):
         _open_newest(index)
-        source = Source.of(index.run.inputs(pairs).table, split)
+        source = Source.of(index.model.data(pairs), split)
         plan = {"add": data_marks(pairs), "to": index.version, "split": split}
         folder, info = versions.draft(index.root, plan), index.info
         _link(index, folder, SETS)
         first = {side: len(info["shards"][side]) for side in (IMAGE, TEXT)}
-        new = write_sides(folder / SETS, index.run.matcher, source, first, small=info["thumbnails"])
+        padded = index.model.keeps_padding
+        new = write_sides(folder / SETS, source, first, small=info["thumbnails"], keep_padding=padded)
         if info["thumbnails"] and not new[THUMBS]:
             new[THUMBS] = _no_thumbs(folder / SETS, len(source.pictures), first[IMAGE])
         numbers = (info["next"]["id"], info["next"]["row"])
@@ -77,7 +79,7 @@ def _complete(index: OpenIndex, folder: Path, catalogue: Catalogue, shards: dict
     for name in (MAPS, chances.FILE):  # links to the old version's
         (folder / name).unlink(missing_ok=True)
     index.close()  # a database folder is opened by one at a time
-    complete(folder, index.root, index.run, catalogue, shards, how, padding=info["padding"], after=last)
+    complete(folder, index.root, index.model, catalogue, shards, how, padding=info["padding"], after=last)
 
 
 def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], more: Catalogue) -> None:
@@ -86,7 +88,7 @@ def _grow_engines(index: OpenIndex, folder: Path, new: dict[str, list[str]], mor
             _carry_engine(index, folder, side)
             continue
         sets = Sets([folder / SETS / name for name in new[side]])
-        rows = all_rows(index.searcher.proposer, sets, side, index.run.device, room=folder)
+        rows = all_rows(index.searcher.proposer, sets, side, room=folder)
         engine = _own_engine(index, side)
         for start in range(0, len(rows), AT_ONCE):
             part = slice(start, start + AT_ONCE)
@@ -107,8 +109,7 @@ def _longer_map(index: OpenIndex, rows: np.ndarray) -> np.ndarray:
     """The old map, and the new pictures beside those that they resemble."""
     old = np.load(index.folder / "map.npy", allow_pickle=False)
     some = np.linspace(0, len(old) - 1, min(KNOWN, len(old))).astype(np.int64)
-    sets = index.searcher.sides[IMAGE].sets.take(some).to(index.run.device)
-    known = index.searcher.proposer.rows(sets, IMAGE).numpy().mean(1)
+    known = as_float32(index.searcher.proposer.rows(index.searcher.sides[IMAGE].sets.take(some), IMAGE)).mean(1)
     return np.concatenate([old, picture_map.beside(rows, known, old[some])])
 
 
@@ -165,7 +166,7 @@ def _pack(index: OpenIndex, folder: Path, catalogue: Catalogue) -> None:
         sets, places = own_side.sets, kept[side]
         for number, name in enumerate(shards[side]):
             part = sets.take(places[number * SHARD : (number + 1) * SHARD])
-            write_shard(folder / SETS / name, part, keep_padding=index.run.matcher.depends_on_padding)
+            write_shard(folder / SETS / name, part, keep_padding=index.model.keeps_padding)
     shards[THUMBS] = names(THUMBS, len(pictures)) if index.thumbs is not None else []
     for number, name in enumerate(shards[THUMBS]):
         own = pictures[number * SHARD : (number + 1) * SHARD]

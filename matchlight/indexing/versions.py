@@ -22,8 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
 from matchlight import files, plugins
-from matchlight.console import track
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput, track
+from matchlight.files import Json
 from matchlight.indexing.verified import Content, Verified, content, remember
 
 FORMAT = 1

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from matchlight.core import Json
+from matchlight.files import Json
 
+FILE = "chance.json"  # of a run, and of an index
 HITS = 10  # of each question
 FEWEST = 40  # questions: from fewer nothing is learnt
 TRIMMED = 0.05  # of a sample's scores, the best: they may be right answers

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from matchlight.console import visible
-from matchlight.core import BadInput
+from matchlight.console import BadInput, visible
 
 if TYPE_CHECKING:
     import pandas as pd

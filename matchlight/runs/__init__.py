@@ -7,10 +7,10 @@ In reading order:
     starters.py    `starter` and `starter-small`: trained runs that come with the package
     starter_backbone.py  what `starter-small` sees of a picture, as a backbone
     history.py     how its training went, epoch by epoch
-    as_given.py    vectors that were made already, as a run that compares them
+    as_given.py    vectors that were made already, as a run that compares them (given_recipe.py: its recipe)
     card.py        the model card that every finished run has;  card_figures.py: its figures with intervals
     hub_runs.py    runs on the Hugging Face hub: push one, fetch one
-    onnx_runs.py   an exported run as a run, its towers computed by ONNX Runtime
+    onnx_runs.py   an exported run as a run, its towers computed by ONNX Runtime (onnx_recipe.py: its recipe)
     seen.py        which pairs a run has learnt from; whether two runs hold the same weights
     validation_chance.py  how likely a hit is right, measured on the validation pictures
     evaluation.py  how good a run is: encode a split, score all pairs, apply a protocol

@@ -12,8 +12,6 @@ from torch import nn
 from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher
 from matchlight.parts.similarities import Dot
 
-VECTORS = "vectors"  # what a recipe is called whose model this is
-
 
 class AsGiven(nn.Module):
     """Vectors as they are, brought to one length."""

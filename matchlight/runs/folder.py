@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from matchlight import files
-from matchlight.console import VERSION
 from matchlight.core import TEXT, BadInput, Embeddings, Ensemble, Matcher, Sizes
 from matchlight.devices import pick_device
 from matchlight.inputs.backbones.base import loaded_later
@@ -21,10 +20,12 @@ from matchlight.inputs.prepare import Inputs, View, prepare
 from matchlight.inputs.text import Vocabulary
 from matchlight.pairs import Pairs
 from matchlight.parts.encoders import frozen_readers
-from matchlight.runs.as_given import VECTORS, given_matcher
+from matchlight.runs.as_given import given_matcher
+from matchlight.runs.given_recipe import VECTORS, given_recipe
 from matchlight.runs.history import History
 from matchlight.runs.hub_runs import found, push
-from matchlight.runs.onnx_runs import ONNX, onnx_matcher, onnx_recipe
+from matchlight.runs.onnx_recipe import ONNX, onnx_recipe
+from matchlight.runs.onnx_runs import onnx_matcher, open_towers
 from matchlight.runs.starters import STARTERS, run_folder
 from matchlight.scoring.encode import encode
 from matchlight.training import checkpoints
@@ -93,8 +94,8 @@ class Run:
         """Open a run folder, a starter by its name, or a run of the hub by `hf:OWNER/NAME`."""
         folder = run_folder(found(folder))
         if folder.suffix == ".onnx" and not folder.is_dir():
-            info, towers = onnx_recipe(folder)
-            return Run(folder.parent, info, onnx_matcher(towers).eval(), towers.vocabulary)
+            towers = open_towers(folder)
+            return Run(folder.parent, onnx_recipe(towers), onnx_matcher(towers).eval(), towers.vocabulary)
         if not (folder / "recipe.json").is_file():
             made = f"`matchlight train` and `import` make them, {' and '.join(STARTERS)} come with the package"
             raise BadInput(f"{folder}: not a run folder (no recipe.json); {made}")
@@ -126,12 +127,7 @@ class Run:
     def of_vectors(given: Given, pairs: Pairs, *, device: str = "auto") -> tuple[Run, Pairs]:
         """Vectors of pictures and captions by one joint model, as a run that compares them, and the data it reads."""
         data = read_vectors(given, pairs).in_place_of_both(pairs)
-        assert data.text_features is not None
-        dim = data.text_features.shape[1]
-        sizes = Sizes(pairs=0, pictures=0, image="vector", image_dim=dim, text_dim=dim)
-        info: Info = {"name": VECTORS, "preset": "imported", "arguments": {}, "sizes": dataclasses.asdict(sizes)}
-        info |= {"view": {"kind": "given"}, "seed": 0, "data": {"root": pairs.root.name}, "version": VERSION}
-        return Run(Path(VECTORS), info, given_matcher().to(pick_device(device)).eval(), None), data
+        return Run(Path(VECTORS), given_recipe(data), given_matcher().to(pick_device(device)).eval(), None), data
 
     def push_to_hub(self, name: str, *, licence: str = "", private: bool = False) -> str:
         """Put it on the Hugging Face hub as OWNER/NAME, with its card; its address comes back."""
@@ -172,6 +168,8 @@ def _rebuild(folder: Path, info: Info) -> Matcher:
         if "allocate" in str(problem):
             raise
         raise BadInput(f"{folder}/recipe.json: no model has these arguments ({problem})") from None
+    if info["name"] in (VECTORS, ONNX):  # nothing of theirs is kept as weights
+        return matcher
     learnt = checkpoints.load_weights(folder / "model.safetensors")
     try:
         matcher.load_state_dict({**frozen_readers(matcher), **learnt})
@@ -191,7 +189,7 @@ def _untrained(folder: Path, info: Info) -> Matcher:
     if info["name"] == VECTORS:
         return given_matcher()
     if info["name"] == ONNX:
-        return onnx_matcher(onnx_recipe(folder / View.from_json(info["view"]).onnx)[1])
+        return onnx_matcher(open_towers(folder / View.from_json(info["view"]).onnx))
     chosen, sizes = method_of_run(folder, info), Sizes(**info["sizes"])
     if "members" in info:  # an imported ensemble: each file with its own arguments
         return Ensemble([chosen.build(sizes, **named).matcher() for named in info["members"]])

@@ -5,22 +5,16 @@ Only dual encoders: their score is a dot product, which needs nothing of the net
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from matchlight.console import VERSION
-from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher, Sizes
+from matchlight.core import IMAGE, TEXT, Embedding, Items, Matcher
 from matchlight.inputs.onnx_towers import OnnxTowers
-from matchlight.inputs.prepare import View
 from matchlight.methods.dual import ScaledCosine
 from matchlight.parts.similarities import Dot
-
-ONNX = "onnx"  # what a recipe is called whose model this is
 
 
 class Tower(nn.Module):
@@ -49,21 +43,8 @@ def onnx_matcher(towers: OnnxTowers) -> Matcher:
     return Matcher({IMAGE: Tower(towers, IMAGE), TEXT: Tower(towers, TEXT)}, score)
 
 
-def onnx_recipe(path: Path) -> tuple[dict[str, Any], OnnxTowers]:
-    """What `recipe.json` would say of an exported run, and its towers."""
+def open_towers(path: Path) -> OnnxTowers:
+    """The towers of an exported dual encoder, with as many threads as torch has."""
     towers = OnnxTowers.open(path, threads=torch.get_num_threads())
     towers.check_dual()
-    words, seen = towers.vocabulary, towers.info["picture"]
-    pixels = seen["input"] == "pixels"
-    kind = "pixels" if pixels else "vector" if len(seen["size"]) == 1 else "regions"
-    sizes = Sizes(
-        pairs=0,
-        pictures=0,
-        image=kind,
-        image_dim=towers.info["dim"] if pixels else seen["size"][-1],
-        regions=1 if pixels else seen["size"][0],
-        vocabulary=len(words) if words is not None else 0,
-    )
-    info: dict[str, Any] = {"name": ONNX, "preset": "imported", "arguments": {}, "sizes": dataclasses.asdict(sizes)}
-    view = View("pixels" if pixels else "given", onnx=path.name)
-    return info | {"view": view.to_json(), "exported": towers.info["method"], "version": VERSION}, towers
+    return towers

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.fingerprints import is_same_data, marks
 from matchlight.data.formats.safety import load_npy
 from matchlight.pairs import Pairs

@@ -14,12 +14,11 @@ import torch
 from matchlight import files
 from matchlight.core import IMAGE, TEXT, Embeddings, Matcher
 from matchlight.inputs.batches import Table
-from matchlight.measuring.chance import FEWEST, Chance, Hits, best_places, fit, heights, known_question
+from matchlight.measuring.chance import FEWEST, FILE, Chance, Hits, best_places, fit, heights, known_question
 from matchlight.measuring.same_meaning import SameMeaning
 from matchlight.scoring.all_pairs import score_all
 from matchlight.scoring.encode import encode
 
-FILE = "chance.json"
 QUESTIONS, PICTURES = 400, 2000  # validation captions asked, and pictures they are asked among
 SAMPLE = 128  # items that scores are compared with, as many as an index takes
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

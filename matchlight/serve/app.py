@@ -13,8 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
-from matchlight.console import VERSION
-from matchlight.core import BadInput
+from matchlight.console import VERSION, BadInput
 from matchlight.serve import overview_routes, page_routes, review_routes, search_routes
 from matchlight.serve.counters import Counters
 from matchlight.serve.guards import Guard

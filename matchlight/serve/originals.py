@@ -14,12 +14,12 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data.fingerprints import fingerprint
 from matchlight.data.formats.decoding import decode
 from matchlight.indexing.origins import UNKNOWN, Origin, origin_of
 from matchlight.indexing.thumbnails import thumbnail
-from matchlight.inputs.features.decode import UNREADABLE
+from matchlight.inputs.preprocessing import UNREADABLE
 from matchlight.pairs import Pairs
 
 if TYPE_CHECKING:

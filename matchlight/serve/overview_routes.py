@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 
-from matchlight.console import VERSION
-from matchlight.core import BadInput, Json
-from matchlight.files import read_json
+from matchlight.console import VERSION, BadInput
+from matchlight.files import Json, read_json
 from matchlight.indexing.item_filters import folders
 from matchlight.runs.card_figures import figures
 from matchlight.serve import schemas
@@ -95,7 +93,7 @@ def warm(site: Site) -> None:
 def _metrics(index: Index) -> dict[str, object] | None:
     """metrics.json of the run inside the index, if it has one."""
     try:
-        metrics = read_json(Path(index.run.folder) / "metrics.json", "a run's metrics")
+        metrics = read_json(index.model.folder / "metrics.json", "a run's metrics")
     except BadInput:
         return None
     return _plain_dict(metrics) if isinstance(metrics, dict) else None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 SHORTEST = 8  # letters of a token
 

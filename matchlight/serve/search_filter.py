@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.serve.live_index import LoadedIndex
 from matchlight.serve.site import Site, suspect_pictures
 

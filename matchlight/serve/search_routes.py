@@ -9,7 +9,7 @@ from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 from PIL import Image
 from starlette.exceptions import HTTPException
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.serve import schemas, uploads
 from matchlight.serve.live_index import LoadedIndex, captions_of
 from matchlight.serve.search_filter import SearchFilter, members

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 HEAD_SECONDS = 10.0  # to send a request's head; a connection that dawdles is closed
 READ_SECONDS = 30.0  # for a client that reads nothing of its answer

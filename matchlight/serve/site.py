@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.indexing.origins import Origin, origin_of
 from matchlight.indexing.results import in_words
 from matchlight.serve import schemas

@@ -53,7 +53,7 @@ def test_an_index_needs_nothing_but_itself(tmp_path: Path) -> None:
     (tmp_path / "i").rename(tmp_path / "moved")
     with Index.load(tmp_path / "moved", device="cpu") as index:
         assert len(index.search("a cat near owl").hits) == 10
-        assert json.loads((index.run.folder / "metrics.json").read_text()) == measured
+        assert json.loads((index.model.folder / "metrics.json").read_text()) == measured
 
 
 def test_words_the_model_does_not_know_are_told(small: Index) -> None:
@@ -105,8 +105,8 @@ def test_captions_that_fit_a_picture_are_those_of_scoring_everything(small: Inde
 
 def test_each_slot_of_a_picture_names_the_caption_nearest_to_it(small: Index) -> None:
     told = small.explain(3, "a cat")
-    image = small.searcher.sides["image"].sets.take(np.array([3])).vectors[0]  # type: ignore[union-attr]
-    texts = small.searcher.sides["text"].sets.take(np.arange(2 * PICTURES)).vectors  # type: ignore[union-attr]
+    image = small.searcher.sides["image"].sets.take(np.array([3])).vectors[0]
+    texts = small.searcher.sides["text"].sets.take(np.arange(2 * PICTURES)).vectors
     near = np.einsum("kd,tsd->kts", image, texts).max(2)
     assert [one["row"] for one in told["nearest"]] == near.argmax(1).tolist()
     assert [one["score"] for one in told["nearest"]] == pytest.approx(near.max(1).tolist(), abs=2e-3)

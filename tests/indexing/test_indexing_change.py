@@ -11,7 +11,7 @@ import pytest
 
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
-from matchlight.indexing import Index, build, shards, tuning, versions
+from matchlight.indexing import Index, build, run_model, shards, tuning, versions
 from matchlight.indexing.item_filters import passing as passing_filter
 from tests.indexed import PICTURES, milvus_server, needs_milvus, pairs, trained
 from tests.tiny import tiny_pairs
@@ -177,7 +177,7 @@ def test_two_processes_that_change_one_index_lose_nothing(
             side = index.searcher.sides[IMAGE]
             sets = side.sets.take(side.places(np.array([one])))
             assert side.engine is not None
-            found = side.engine.search(index.searcher.proposer.rows(sets, IMAGE)[0].numpy(), 1)[1]
+            found = side.engine.search(index.searcher.proposer.rows(sets, IMAGE)[0], 1)[1]
             assert (found == one).all()
 
 
@@ -187,7 +187,7 @@ def test_two_processes_that_change_one_index_lose_nothing(
 def test_a_build_that_was_stopped_goes_on_behind_its_last_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, seen, most = shards.encode, [], 4
+    real, seen, most = run_model.encode, [], 4
 
     def encode(*arguments: Any, **options: Any) -> Any:
         if len(seen) == most:
@@ -196,7 +196,7 @@ def test_a_build_that_was_stopped_goes_on_behind_its_last_shard(
         return real(*arguments, **options)
 
     monkeypatch.setattr(shards, "SHARD", 16)  # three shards of pictures, five of captions
-    monkeypatch.setattr(shards, "encode", encode)
+    monkeypatch.setattr(run_model, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
         Index.build(trained("dive"), pairs(), tmp_path / "i", map=False)
     assert seen == [IMAGE, IMAGE, IMAGE, TEXT]

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from matchlight.cli import main
 from matchlight.core import IMAGE, TEXT, Embedding, Matcher, Similarity
 from matchlight.indexing import Index, distil, search_speed, tuning
-from matchlight.indexing.candidate_vectors import Plain, all_rows
+from matchlight.indexing.candidate_vectors import all_rows
+from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.matcher_scores import MatcherScores, Plain, as_item_sets
 from matchlight.indexing.query_encoder import usual_padding
 from matchlight.indexing.searcher import Searcher, Side
 from matchlight.indexing.stored_sets import Sets, write_shard
@@ -42,10 +44,10 @@ class Hidden(Similarity):
 def hidden_searcher(folder: Path, items: int = 600, dim: int = 12) -> Searcher:
     draw, sides = torch.Generator().manual_seed(0), {}
     for side in (IMAGE, TEXT):
-        write_shard(folder / side, Embedding(torch.randn(items, 3, dim, generator=draw)))
+        write_shard(folder / side, as_item_sets(Embedding(torch.randn(items, 3, dim, generator=draw))))
         sides[side] = Side(Sets([folder / side]), np.arange(items), None, 0)
-    matcher = Matcher({}, Hidden(dim))
-    return Searcher(matcher, Plain(matcher), sides, torch.device("cpu"))
+    matcher, cpu = Matcher({}, Hidden(dim)), torch.device("cpu")
+    return Searcher(MatcherScores(matcher, cpu), Plain(matcher, cpu), sides)
 
 
 def test_distilled_vectors_propose_what_plain_ones_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +57,7 @@ def test_distilled_vectors_propose_what_plain_ones_cannot(tmp_path: Path, monkey
     learned = distil.distilled(searcher, seed=0, seconds=0.1)
     found = {}
     for proposer in (searcher.proposer, learned):
-        rows = all_rows(proposer, searcher.sides[IMAGE].sets, IMAGE, torch.device("cpu"))
+        rows = all_rows(proposer, searcher.sides[IMAGE].sets, IMAGE)
         found[proposer.name] = needed(truth, proposer, rows, 0.95)
     assert found["distilled"] < 120 < 300 < found["plain"]
 
@@ -106,13 +108,13 @@ class Listing(Searcher):
 
     def __init__(self) -> None:
         side = Side([], np.arange(40), None, 0)  # type: ignore[arg-type]
-        super().__init__(None, self, {IMAGE: side}, torch.device("cpu"))  # type: ignore[arg-type]
+        super().__init__(None, self, {IMAGE: side})  # type: ignore[arg-type]
 
-    def rows(self, embedding: Embedding, side: str) -> Tensor:
-        return embedding.vectors
+    def rows(self, sets: ItemSets, side: str) -> np.ndarray:
+        return sets.vectors
 
     def listed(
-        self, rows: Tensor, wanted: str, count: int, among: np.ndarray | None = None
+        self, rows: np.ndarray, wanted: str, count: int, among: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         late = np.r_[0:5, 20:30, 5:10, 10:20, 30:40]
         found = np.stack([np.arange(40), late, np.arange(40), late])[:, None, :count]
@@ -120,7 +122,7 @@ class Listing(Searcher):
 
 
 def test_a_number_chosen_on_one_half_of_the_questions_is_judged_by_the_other() -> None:
-    truth = tuning.Truth(TEXT, np.arange(4), Embedding(torch.zeros(4, 1, 2)), np.tile(np.arange(10), (4, 1)))
+    truth = tuning.Truth(TEXT, np.arange(4), ItemSets.single(np.zeros((4, 2))), np.tile(np.arange(10), (4, 1)))
     found = tuning.measure(Listing(), truth, 0.99)
     assert found.candidates == 20  # what the second half needs
     assert found.recall == pytest.approx(0.75)  # the first half's 10 hold five of the second's ten; 20 hold all

@@ -19,6 +19,7 @@ from matchlight.data import cache
 from matchlight.indexing import verified, versions
 from matchlight.indexing.catalogue import Catalogue
 from matchlight.indexing.item_filters import passing
+from matchlight.indexing.matcher_scores import as_embeddings, as_item_sets
 from matchlight.indexing.records import JoinedRecords, Records, write_records
 from matchlight.indexing.stored_sets import Sets, write_shard
 from tests.tiny import tiny_pairs
@@ -312,21 +313,20 @@ def test_sets_come_back_as_they_were_in_any_order_and_across_shards(
     cut = shuffled.randint(1, items)
     spans = [slice(0, cut), slice(cut, items)] if cut < items else [slice(0, items)]
     for k, span in enumerate(spans):
-        write_shard(folder / str(k), whole.take(span))
+        write_shard(folder / str(k), as_item_sets(whole.take(span)))
     sets = Sets([folder / str(k) for k in range(len(spans))])
     assert len(sets) == items
     order = np.array(shuffled.choices(range(items), k=items + 2))
     found = sets.take(order)
-    assert isinstance(found, Embedding)
-    same(found, whole.take(torch.from_numpy(order)))
+    same(as_embeddings(found).members[0], whole.take(torch.from_numpy(order)))
     blocks = [part for _, part in sets.blocks(2)]
     assert sum(map(len, blocks)) == items
 
 
 def test_sets_without_a_mask_and_ensembles_come_back_too(tmp_path: Path) -> None:
     one, other = Embedding(torch.randn(4, 2, 3).half().float()), ragged(1, 4, 5, holes=False)
-    write_shard(tmp_path, Parts((one, other)))
-    found = Sets([tmp_path]).take(np.array([2, 0]))
+    write_shard(tmp_path, as_item_sets(Parts((one, other))))
+    found = as_embeddings(Sets([tmp_path]).take(np.array([2, 0])))
     for mine, wanted in zip(found.members, (one, other), strict=True):
         same(mine, wanted.take(torch.tensor([2, 0])))
 
@@ -334,25 +334,23 @@ def test_sets_without_a_mask_and_ensembles_come_back_too(tmp_path: Path) -> None
 def test_what_is_wider_in_one_shard_is_filled_up_in_the_other(tmp_path: Path) -> None:
     parts = [Embedding(torch.ones(2, 1, 3), None, {"states": torch.ones(2, wide, 3)}) for wide in (2, 4)]
     for number, part in enumerate(parts):
-        write_shard(tmp_path / str(number), part)
-    found = Sets([tmp_path / "0", tmp_path / "1"]).take(np.array([3, 0]))
-    assert isinstance(found, Embedding)
-    assert found.extra["states"].sum((1, 2)).tolist() == [12.0, 6.0]
-    assert found.extra["states"].shape == (2, 4, 3)
+        write_shard(tmp_path / str(number), as_item_sets(part))
+    found = Sets([tmp_path / "0", tmp_path / "1"]).take(np.array([3, 0])).members[0]["extra.states"]
+    assert found.sum((1, 2)).tolist() == [12.0, 6.0]
+    assert found.shape == (2, 4, 3)
 
 
 def test_padding_is_kept_for_models_that_depend_on_it(tmp_path: Path) -> None:
     sets = ragged(3, 5, 6, holes=False)
-    write_shard(tmp_path, sets, keep_padding=True)
+    write_shard(tmp_path, as_item_sets(sets), keep_padding=True)
     found = Sets([tmp_path]).take(np.array([int(sets.mask.sum(1).argmin())]))  # type: ignore[union-attr]
-    assert isinstance(found, Embedding)
     assert found.vectors.shape[1] == 6
 
 
 def test_short_captions_take_little_room(tmp_path: Path) -> None:
     sets = ragged(3, 50, 40, holes=False)
     assert sets.mask is not None
-    write_shard(tmp_path, sets)
+    write_shard(tmp_path, as_item_sets(sets))
     assert np.load(tmp_path / "0.vectors.npy", mmap_mode="r").shape == (int(sets.mask.sum()), 3)
     assert np.load(tmp_path / "0.vectors.npy", mmap_mode="r").dtype == np.float16
 

@@ -22,7 +22,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from matchlight import plugins
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
+from matchlight.files import Json
 
 NONE = -1  # behind the last row found
 

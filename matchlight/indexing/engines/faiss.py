@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from matchlight import files
-from matchlight.core import Json
+from matchlight.files import Json
 from matchlight.indexing.engines import NONE, Engine, Place
 from matchlight.indexing.engines.segments import MOST, SEGMENT, Segments, load_faiss, read_index, write_index
 

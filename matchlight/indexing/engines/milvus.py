@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
 
-from matchlight.core import BadInput, Json
+from matchlight.console import BadInput
+from matchlight.files import Json
 from matchlight.indexing.engines import NONE, Engine, Place
 
 if TYPE_CHECKING:

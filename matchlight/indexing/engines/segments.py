@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from matchlight import files
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.indexing.versions import link_file
 
 CELLS, NAME = "cells.faiss", "segment-*.faiss"

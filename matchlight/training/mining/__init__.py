@@ -8,20 +8,18 @@ found (`audit_filter.py`) too.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from matchlight import files
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput, Json, Matcher
 from matchlight.data.content import content_mark
-from matchlight.data.fingerprints import CONTENT, fingerprint
+from matchlight.data.fingerprints import CONTENT, digest, fingerprint
 from matchlight.inputs.batches import Table
 from matchlight.training.mining.candidates import NONE, Candidates, is_whole, load
 from matchlight.training.mining.coarse import propose_and_rescore, would_help
@@ -94,14 +92,6 @@ def _in_table(scores: torch.Tensor, places: torch.Tensor, known: np.ndarray) -> 
     """Places of a search as places of the whole table, from high to low, equal scores by place; NONE for no score."""
     whole = torch.from_numpy(known).to(places.device)[places.long().clamp(min=0)]
     return in_order(scores, whole).cpu().numpy()
-
-
-def digest(*arrays: npt.ArrayLike) -> str:
-    """A short name for the contents of arrays or tensors."""
-    hashed = hashlib.sha256()
-    for array in arrays:
-        hashed.update(np.ascontiguousarray(array).tobytes())
-    return hashed.hexdigest()[:16]
 
 
 def images_for(top: int, pictures: int, captions: int) -> int:
