@@ -84,7 +84,9 @@ def _model(asked: IndexOptions) -> Run | OnnxTowers | None:
     if named.suffix == ".onnx" and not named.is_dir():
         from matchlight.inputs.onnx_towers import OnnxTowers
 
-        return OnnxTowers.open(named)
+        towers = OnnxTowers.open(named)
+        towers.check_dual()
+        return towers
     from matchlight.runs.folder import Run
 
     return Run.load(named, device=asked.device)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from onnxruntime import InferenceSession
     from torch import Tensor, nn
 
@@ -121,20 +122,17 @@ def has_any(path: Path, kinds: Sequence[str]) -> bool:
     return any(node.op_type in kinds for node in onnx.load(os.fspath(path)).graph.node)
 
 
-def takes_weights_elsewhere(path: Path) -> bool:
+def takes_weights_elsewhere(model: ModelProto) -> bool:
     """Whether a file takes weights from other files, whose paths a stranger could have chosen."""
     import onnx
 
-    graph = onnx.load(os.fspath(path), load_external_data=False).graph
-    return any(one.data_location == onnx.TensorProto.EXTERNAL for one in graph.initializer)
+    return any(one.data_location == onnx.TensorProto.EXTERNAL for one in model.graph.initializer)
 
 
-def open_part(path: Path, inputs: Sequence[str], output: str, *, threads: int) -> InferenceSession:
+def open_part(model: ModelProto, inputs: Sequence[str], output: str, *, threads: int) -> InferenceSession:
     """The part of a file that leads from some inputs to one output: ONNX Runtime would compute all the rest as well."""
-    import onnx
     from onnx.utils import Extractor
 
-    model = onnx.load(os.fspath(path), load_external_data=False)
     known = {one.name for one in model.graph.input}
     kept = [one for one in model.graph.initializer if one.name not in known]  # without values for inputs left out
     del model.graph.initializer[:]

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
@@ -28,11 +30,13 @@ from matchlight.inputs.text.captions import pad
 from matchlight.inputs.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from onnxruntime import InferenceSession
     from PIL import Image
 
 KEY, FORMAT = "matchlight", 1
 TOKENS, MASK, SEEN, READ = "tokens", "mask", "image", "text"
+SIDES = (SEEN, READ)
 DOT = "dot"
 
 
@@ -80,7 +84,10 @@ class OnnxTowers:
 
     path: Path
     info: TowersInfo
-    towers: dict[str, InferenceSession]  # by output
+    threads: int
+    model: ModelProto | None  # what the file holds, until both towers are open
+    _towers: dict[str, InferenceSession] = field(default_factory=dict)  # by output, opened when they are first needed
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
     def open(path: str | Path, *, threads: int | None = None) -> OnnxTowers:
@@ -90,16 +97,9 @@ class OnnxTowers:
             raise BadInput(f"{path}: no such file; `matchlight export RUN -o {path.name}` writes one")
         if not is_installed():
             raise BadInput(f"{path}: needs the packages onnx and onnxruntime: {INSTALL}")
-        threads = threads or _threads()
-        try:
-            info = _checked(path)
-            sides = {SEEN: [info["picture"]["input"]], READ: [TOKENS, MASK]}
-            return OnnxTowers(path, info, {k: open_part(path, names, k, threads=threads) for k, names in sides.items()})
-        except BadInput:
-            raise
-        except Exception as problem:  # ONNX and ONNX Runtime have exceptions of their own for each way to be broken
-            why = " ".join(str(problem).split())[:120]
-            raise BadInput(f"{path}: not an ONNX file that can be opened ({why})") from None
+        with _damage_told(path):
+            model = _read(path)
+            return OnnxTowers(path, _checked(path, model), threads or _threads(), model)
 
     @property
     def is_dual(self) -> bool:
@@ -172,7 +172,17 @@ class OnnxTowers:
         return self._run(READ, {TOKENS: tokens.astype(np.int64), MASK: mask.astype(bool)})
 
     def _run(self, wanted: str, given: dict[str, np.ndarray]) -> np.ndarray:
-        return cast(np.ndarray, self.towers[wanted].run([wanted], given)[0])
+        return cast(np.ndarray, self._tower(wanted).run([wanted], given)[0])
+
+    def _tower(self, wanted: str) -> InferenceSession:
+        """One tower; a question in words does not wait for that of pictures."""
+        with self._lock, _damage_told(self.path):
+            if wanted not in self._towers:
+                assert self.model is not None
+                inputs = [self.info["picture"]["input"]] if wanted == SEEN else [TOKENS, MASK]
+                self._towers[wanted] = open_part(self.model, inputs, wanted, threads=self.threads)
+                self.model = None if len(self._towers) == len(SIDES) else self.model
+            return self._towers[wanted]
 
     def pictures(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Pictures of any size -> (N, vectors, dim)."""
@@ -191,13 +201,31 @@ def _threads() -> int:
     return int(asked) if asked.isdigit() and int(asked) else os.cpu_count() or 1
 
 
-def _checked(path: Path) -> TowersInfo:
-    """What a file says of itself, if it is what `matchlight export` writes."""
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """One line for each way to be broken: ONNX and ONNX Runtime have exceptions of their own for every one of them."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as problem:
+        why = " ".join(str(problem).split())[:120]
+        raise BadInput(f"{path}: not an ONNX file that can be opened ({why})") from None
+
+
+def _read(path: Path) -> ModelProto:
+    """The file, weights and all."""
     import onnx
 
-    if takes_weights_elsewhere(files.regular(path)):
+    model = onnx.load(os.fspath(files.regular(path)), load_external_data=False)
+    if takes_weights_elsewhere(model):
         raise BadInput(f"{path}: keeps its weights in other files, which are not read; `matchlight export` does not")
-    said = {one.key: one.value for one in onnx.load(os.fspath(path), load_external_data=False).metadata_props}
+    return model
+
+
+def _checked(path: Path, model: ModelProto) -> TowersInfo:
+    """What a file says of itself, if it is what `matchlight export` writes."""
+    said = {one.key: one.value for one in model.metadata_props}
     if KEY not in said:
         raise BadInput(f"{path}: an ONNX file of another tool; `matchlight export RUN` writes those that are read here")
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 """
 TORCH = ("torch", "accelerate", "transformers", "timm")
-RUN = "import json\nfrom matchlight.cli import main\nsys.exit(main(json.loads(sys.argv[1])))"
+RUN = "import json\nfrom matchlight.cli import main\nsys.exit(max(main(one) for one in json.loads(sys.argv[1])))"
 
 
 def without(blocked: tuple[str, ...], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,8 +56,16 @@ def without(blocked: tuple[str, ...], code: str, *arguments: str) -> subprocess.
     return subprocess.run([sys.executable, "-c", whole, *arguments], capture_output=True, text=True)
 
 
-def command(*arguments: object, blocked: tuple[str, ...] = TORCH) -> subprocess.CompletedProcess[str]:
-    return without(blocked, RUN, json.dumps([str(one) for one in arguments]))
+def commands(*asked: list[object]) -> subprocess.CompletedProcess[str]:
+    """Some commands, one after the other, without torch."""
+    return without(TORCH, RUN, json.dumps([[str(part) for part in one] for one in asked]))
+
+
+def searched(index: Path, *questions: list[object]) -> list[dict[str, Any]]:
+    """What searches without torch print."""
+    done = commands(*(["search", index, *question, "--json"] for question in questions))
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -72,27 +79,15 @@ def model(collection: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
 def built(model: Path, collection: tuple[Path, Path]) -> Path:
     """An index that was built without torch."""
     out = model.parent / "index"
-    done = command("index", "--model", model, "--data", collection[1], "-o", out, "--json")
+    done = commands(["index", "--model", model, "--data", collection[1], "-o", out, "--json"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["method"] == "onnx"
     return out
 
 
-@pytest.fixture
-def found(built: Path) -> Callable[..., dict[str, Any]]:
-    """What a search without torch prints."""
-
-    def search(*arguments: object) -> dict[str, Any]:
-        done = command("search", built, *arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return search
-
-
-def test_words_find_what_torch_finds(built: Path, model: Path, found: Callable[..., dict[str, Any]]) -> None:
+def test_words_find_what_torch_finds(built: Path, model: Path) -> None:
     """Ids, their order and scores are those of torch's dot products of the same vectors."""
-    results = found("a red ball on white", "--exact", "--no-fold", "--top", 24)
+    (results,) = searched(built, ["a red ball on white", "--exact", "--no-fold", "--top", 24])
     run = ml.load(model)
     with Index.load(built) as index:
         stored = as_embeddings(index.searcher.sides[IMAGE].sets.take(np.arange(24)))
@@ -106,7 +101,7 @@ def test_words_find_what_torch_finds(built: Path, model: Path, found: Callable[.
 
 
 def test_every_kind_of_question_is_answered_as_in_a_process_with_torch(
-    built: Path, collection: tuple[Path, Path], found: Callable[..., dict[str, Any]]
+    built: Path, collection: tuple[Path, Path]
 ) -> None:
     picture = collection[1] / "images" / "blue_box.png"
     asked: list[tuple[list[object], dict[str, Any]]] = [
@@ -118,15 +113,16 @@ def test_every_kind_of_question_is_answered_as_in_a_process_with_torch(
         (["a ring", "--find", "text"], {"words": "a ring", "find": "text"}),
         (["ein Schiff im Sturm"], {"words": "ein Schiff im Sturm"}),
     ]
+    found = searched(built, *(arguments for arguments, _ in asked))
     with Index.load(built) as index:
-        for arguments, settings in asked:
-            results, wanted = found(*arguments), index.search(**settings)
+        for (arguments, settings), results in zip(asked, found, strict=True):
+            wanted = index.search(**settings)
             assert [hit["id"] for hit in results["results"]] == [hit.id for hit in wanted.hits], arguments
             for name in ("score", "chance"):
                 values = [hit[name] for hit in results["results"]]
                 assert values == pytest.approx([getattr(hit, name) for hit in wanted.hits], abs=1e-5), arguments
             assert results["nothing_fits"] == wanted.nothing_fits and results["unknown"] == wanted.unknown
-    assert found("ein Schiff im Sturm")["unknown"] == ["ein", "schiff", "im", "sturm"]
+    assert found[-1]["unknown"] == ["ein", "schiff", "im", "sturm"]
 
 
 CHANGE = """
@@ -162,16 +158,17 @@ print(json.dumps([[hit["id"] for hit in found], told.status_code]))
 """
 
 
-def test_it_is_served_without_torch(built: Path, found: Callable[..., dict[str, Any]]) -> None:
+def test_it_is_served_without_torch(built: Path) -> None:
     pytest.importorskip("fastapi")
     done = without(TORCH, SERVE, str(built))
     assert done.returncode == 0, done.stderr
     ids, explained = json.loads(done.stdout.splitlines()[-1])
-    assert ids == [hit["id"] for hit in found("a red ball", "--top", 3)["results"]] and explained == 200
+    (found,) = searched(built, ["a red ball", "--top", 3])
+    assert ids == [hit["id"] for hit in found["results"]] and explained == 200
 
 
 def test_an_index_of_another_model_says_in_one_line_that_it_needs_torch(collection: tuple[Path, Path]) -> None:
-    done = command("search", collection[0], "a red ball")
+    done = commands(["search", collection[0], "a red ball"])
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert "a model of vse_infty needs torch, which is not installed" in done.stderr
@@ -179,7 +176,8 @@ def test_an_index_of_another_model_says_in_one_line_that_it_needs_torch(collecti
 
 def test_without_onnx_runtime_one_line_says_what_to_install(built: Path, model: Path, tmp_path: Path) -> None:
     for arguments in (["search", built, "a ball"], ["index", "--model", model, "--data", "x", "-o", tmp_path / "i"]):
-        done = without((*TORCH,), f"sys.modules['onnxruntime'] = None\n{RUN}", json.dumps([str(x) for x in arguments]))
+        code = f"sys.modules['onnxruntime'] = None\n{RUN}"
+        done = without(TORCH, code, json.dumps([[str(one) for one in arguments]]))
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
         assert "needs the packages onnx and onnxruntime: pip install 'matchlight[onnx]'" in done.stderr
 
@@ -187,8 +185,8 @@ def test_without_onnx_runtime_one_line_says_what_to_install(built: Path, model: 
 def test_a_model_of_sets_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     settings = {**tiny_settings(find("scan").defaults), "epochs": 1}
     export_onnx(ml.train("scan", pairs_for("scan"), tmp_path / "run", **settings), tmp_path / "scan.onnx")
-    done = command("index", "--model", tmp_path / "scan.onnx", "--data", tmp_path, "-o", tmp_path / "index")
-    assert done.returncode == 2 and not (tmp_path / "index").exists()
+    done = commands(["index", "--model", tmp_path / "scan.onnx", "--data", tmp_path, "-o", tmp_path / "index"])
+    assert done.returncode == 2 and "only dual encoders" in done.stderr and not (tmp_path / "index").exists()
 
 
 def test_a_dot_product_by_numpy_is_torchs() -> None:
