@@ -77,7 +77,7 @@ class Plain:
     @property
     def similarity(self) -> str:
         """What the model compares by."""
-        return type(self.matcher.similarity).__name__
+        return type(self.matcher.each()[0].similarity).__name__
 
     @torch.inference_mode()
     def rows(self, sets: ItemSets, side: str) -> np.ndarray:
