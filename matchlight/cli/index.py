@@ -46,6 +46,9 @@ class IndexOptions:
     target: Annotated[float, typer.Option(help="Share of the true best ten that candidates must hold.")] = 0.99
     candidates: Annotated[int | None, typer.Option(help="How many candidates; default: measured.")] = None
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Everything random follows from it.")] = 0
+    onnx_words: Annotated[
+        bool, typer.Option("--onnx-words", help="Keep what reads words as ONNX too: such searches begin without torch.")
+    ] = False
     device: Device = "auto"
     json: Json = False
 
@@ -70,6 +73,7 @@ def index(asked: IndexOptions) -> None:
         candidates=asked.candidates,
         seed=asked.seed,
         vectors=asked.vectors,
+        onnx_words=asked.onnx_words,
     )
     with made:
         if rank() == 0:

@@ -10,7 +10,8 @@ The files, in reading order:
     asking           a search step by step;  questions: words with signs and quotes;  item_filters: what may be found
     chances          how likely a hit is right, and when nothing fits;  folding: near-duplicates among the hits
     index_model      what an index asks of a model; run_model: a run, by torch;  onnx_model: an exported dual encoder,
-                     given_model: vectors that were made already, both without torch;  models: which of them
+                     given_model: vectors that were made already, both without torch;  words_model: a run that reads
+                     words without;  models: which of them
     build, shards    from a model and a data set to a version on the disk, a few thousand items at a time;  processes:
                      by several of them
     opening          a version on the disk as an object that can be searched;  index_json: what it says of itself

@@ -59,6 +59,7 @@ class Settings(TypedDict, total=False):
     seed: int
     coarse: str
     vectors: Given | None
+    onnx_words: bool
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Options:
     seed: int = 0
     coarse: str = "auto"  # vectors that propose candidates: the model's own (plain), distilled, or the better
     vectors: Given | None = None  # of all pictures and captions, made already by the run, or by nobody that is known
+    onnx_words: bool = False  # keep what reads words as ONNX too, so that searches by words begin without torch
 
     def check(self) -> None:
         """One clear line for what cannot be."""
@@ -109,6 +111,8 @@ def build(run: Run | OnnxTowers | None, pairs: Pairs, out: str | Path | None, op
         if first:
             catalogue = catalogue_of(folder / SETS, source, shards, model.folder, first=(0, 0))
             model.copy_to(folder / MODEL)
+            if options.onnx_words:
+                model.keep_words(folder / MODEL)
             origins.write(folder, [{"fingerprint": fingerprint(pairs), "id": 0, "row": 0}])
             complete(folder, root, model, catalogue, shards, options, padding=source.data.padding(source.rows))
         processes.barrier()

@@ -54,6 +54,9 @@ class GivenModel:
         """What refuses to read questions."""
         return NoReader()
 
+    def keep_words(self, folder: Path) -> None:
+        """Nothing to do: it reads no question by torch."""
+
     def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
         """None: one vector says nothing of its parts."""
         return None

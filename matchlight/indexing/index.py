@@ -89,7 +89,8 @@ class Index(OpenIndex):
         A dual encoder that was exported (`OnnxTowers.open("model.onnx")`) takes the place of a run, and needs no torch.
 
         The settings are those of `Options`: engine, address, split, target, candidates, thumbnails, map, seed, coarse,
-        vectors. With vectors that the run made already nothing is encoded; with no run they cannot be asked in words.
+        vectors, onnx_words. With vectors that the run made already nothing is encoded; with no run they cannot be asked
+        in words.
         """
         options = Options(**settings)
         root = build(run, pairs, out, options)

@@ -21,6 +21,7 @@ from matchlight.runs.seen import SEEN
 Info = dict[str, Any]  # what recipe.json holds; its values are checked where they are used
 
 
+WORDS = "words.onnx"  # in the model's folder of an index: what reads words, by ONNX Runtime
 KEPT = ("labels.json", "metrics.json", CHANCE, SEEN)  # of a run: what its outputs mean, how it was measured
 
 
@@ -89,6 +90,9 @@ class IndexModel(Protocol):
 
     def copy_to(self, folder: Path) -> None:
         """Put all that it needs into an index."""
+
+    def keep_words(self, folder: Path) -> None:
+        """Put what reads words into it as ONNX too, so that searches by words begin without torch."""
 
 
 def copy_kept(source: Path, folder: Path) -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from matchlight import files
 from matchlight.console import BadInput
 from matchlight.indexing.given_model import GivenModel
-from matchlight.indexing.index_model import IndexModel, Info
+from matchlight.indexing.index_model import WORDS, IndexModel, Info
 from matchlight.indexing.onnx_model import OnnxModel
+from matchlight.indexing.words_model import WordsModel
+from matchlight.inputs.onnx_files import is_installed
 from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.runs.given_recipe import VECTORS
 from matchlight.runs.onnx_recipe import ONNX
@@ -41,6 +43,13 @@ def open_model(folder: Path, device: str) -> IndexModel:
     if name == VECTORS:
         files.check_version(info.get("version"), folder)
         return GivenModel(info, folder)
+    if (folder / WORDS).is_file() and device in ("auto", "cpu") and is_installed():
+        return WordsModel(OnnxTowers.open(folder / WORDS), info, lambda: _open_run(folder, name, device))
+    return _open_run(folder, name, device)
+
+
+def _open_run(folder: Path, name: object, device: str) -> IndexModel:
+    """A run, by torch."""
     try:
         from matchlight.indexing.run_model import RunModel
     except ImportError as missing:

@@ -57,6 +57,9 @@ class OnnxModel:
         """What reads questions."""
         return OnnxReader(self.towers)
 
+    def keep_words(self, folder: Path) -> None:
+        """Nothing to do: it reads no question by torch."""
+
     def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
         """None: one vector says nothing of its parts."""
         return None

@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from matchlight import files
-from matchlight.core import IMAGE, Embeddings, Matcher, Parts
+from matchlight.console import say
+from matchlight.core import IMAGE, BadInput, Embeddings, Matcher, Parts
 from matchlight.data.fingerprints import digest
 from matchlight.devices import start_processes
 from matchlight.indexing.attention_maps import inside
-from matchlight.indexing.index_model import Info, copy_kept
+from matchlight.indexing.index_model import WORDS, Info, copy_kept
 from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.matcher_scores import as_item_sets, comparing
 from matchlight.indexing.query_encoder import QueryEncoder, usual_padding
-from matchlight.indexing.scorers import OwnVectors, Scorer
+from matchlight.indexing.scorers import DotProduct, OwnVectors, Scorer
 from matchlight.indexing.slot_attention import keep_slot_attention, keeping_slot_attention, slot_shares
 from matchlight.inputs.batches import Table
 from matchlight.inputs.joint_models import OWN
+from matchlight.inputs.onnx_files import INSTALL, is_installed
 from matchlight.pairs import Pairs
 from matchlight.runs.evaluation import products_in
 from matchlight.runs.folder import Run
@@ -107,6 +109,17 @@ class RunModel:
         if (self.folder / OWN).is_dir():
             shutil.copytree(self.folder / OWN, folder / OWN, dirs_exist_ok=True)
         copy_kept(self.folder, folder)
+
+    def keep_words(self, folder: Path) -> None:
+        """The tower of captions of a dual encoder as ONNX, with a line about its size."""
+        if not isinstance(self.scorer, DotProduct) or self.keeps_padding or self.info["sizes"].get("text_dim"):
+            raise BadInput(f"{self.folder}: words are kept as ONNX of dual encoders alone (one vector, a dot product)")
+        if not is_installed():
+            raise BadInput(f"keeping words as ONNX needs the packages onnx and onnxruntime: {INSTALL}")
+        from matchlight.runs.onnx_export import export_words
+
+        export_words(self.run, folder / WORDS)
+        say(f"words are read without torch: {(folder / WORDS).stat().st_size / 1e6:.1f} MB more")
 
 
 class RunData:

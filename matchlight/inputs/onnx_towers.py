@@ -38,12 +38,13 @@ KEY, FORMAT = "matchlight", 1
 TOKENS, MASK, SEEN, READ = "tokens", "mask", "image", "text"
 SIDES = (SEEN, READ)
 DOT = "dot"
+NO_PICTURES = "none"  # the input of pictures in a file that reads words alone
 
 
 class PictureInfo(TypedDict):
     """How a picture becomes the input of its tower."""
 
-    input: str  # "pixels" in 0..255, or "features" that came with the data
+    input: str  # "pixels" in 0..255, "features" that came with the data, or none at all
     size: list[int]  # of pixels: height, width;  of features: regions, numbers each
     shorter: NotRequired[int | None]
     resample: NotRequired[str]

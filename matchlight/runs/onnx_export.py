@@ -45,6 +45,7 @@ from matchlight.inputs.onnx_towers import (
     FORMAT,
     KEY,
     MASK,
+    NO_PICTURES,
     READ,
     SEEN,
     TOKENS,
@@ -119,6 +120,18 @@ class Both(nn.Module):
         return joined(self.matcher.embed(side, Items(x, mask, torch.zeros(1, dtype=torch.int64))))
 
 
+class Words(nn.Module):
+    """The tower of captions alone."""
+
+    def __init__(self, matcher: Matcher, *, most: dict[str, int]):
+        super().__init__()
+        self.matcher = _traceable(matcher, most)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(M, L) ids and mask -> (M, K, D)."""
+        return joined(self.matcher.embed(TEXT, Items(tokens, mask, torch.zeros(1, dtype=torch.int64))))
+
+
 def _traceable(matcher: Matcher, most: dict[str, int]) -> Matcher:
     """A copy whose poolings have no loop over sizes, which ONNX could not write down; `most` by side is the largest."""
     whole = copy.deepcopy(matcher).cpu().float().eval()
@@ -149,10 +162,14 @@ class Export:
     @cached_property
     def network(self) -> Both:
         """What is traced."""
+        return Both(self.run.matcher, self.backbone, pooled=self.run.view.kind == "pooled", most=self.most)
+
+    @property
+    def most(self) -> dict[str, int]:
+        """Vectors that a set of each side has at most."""
         words = MOST_WORDS + 2 if self.run.vocabulary is not None else PIECES
         regions = int(self.run.info["sizes"].get("regions") or 1)
-        most = {IMAGE: PIECES if self.run.view.kind == "pixels" else regions, TEXT: words}
-        return Both(self.run.matcher, self.backbone, pooled=self.run.view.kind == "pooled", most=most)
+        return {IMAGE: PIECES if self.run.view.kind == "pixels" else regions, TEXT: words}
 
     @cached_property
     def picture(self) -> PictureInfo:
@@ -295,7 +312,7 @@ def export_onnx(run: Run, out: str | Path, *, int8: bool = False, pairs: Pairs |
         if made != plain:
             round_matrices(plain, made)
         vectors = work.by_torch(work.random(1, 1, 3))[SEEN]
-        _finish(made, work, work.info(vectors.shape[1], vectors.shape[2], int8=int8))
+        _finish(made, work.info(vectors.shape[1], vectors.shape[2], int8=int8), work.random(1, 1, 2))
         towers = OnnxTowers.open(made, threads=torch.get_num_threads())
         report = _compared(towers, work, path, int8=int8)
         with files.replaced(path) as draft:
@@ -318,13 +335,40 @@ def _write(work: Export, path: Path) -> None:
         ) from None
 
 
-def _finish(path: Path, work: Export, info: TowersInfo) -> None:
+def export_words(run: Run, path: Path) -> None:
+    """Write the tower of captions of a dual encoder alone; what is not the same as torch is not left behind."""
+    work = Export(run)
+    inputs = (TOKENS, MASK)
+    example = {name: torch.from_numpy(value) for name, value in work.random(1, 3, 5).items() if name in inputs}
+    free = {**dict.fromkeys(inputs, {0: "captions", 1: "length"}), READ: {0: "captions"}}
+    with tempfile.TemporaryDirectory(prefix="matchlight-onnx-") as folder:
+        made = Path(folder, path.name)
+        try:
+            write_network(Words(run.matcher, most=work.most), example, made, outputs=[READ], free=free)
+            tokens, mask = (work.random(1, 7, 12)[name] for name in inputs)
+            wanted = work.read_by_torch(tokens, mask)
+            _finish(
+                made, {**work.info(1, wanted.shape[2], int8=False), "picture": {"input": NO_PICTURES, "size": []}}, {}
+            )
+            far = np.abs(OnnxTowers.open(made).text(tokens, mask) - wanted).max() / np.abs(wanted).max()
+        except BadInput:
+            raise
+        except Exception as error:  # whatever a network holds that ONNX has no word for
+            why = first_line(error)
+            raise BadInput(f"{run.folder}: its reader of words cannot be written as ONNX ({why})") from None
+        if far > SAME:
+            raise BadInput(f"{run.folder}: as ONNX its reader of words differs by {far:.1g} from torch")
+        with files.replaced(path) as draft:
+            shutil.copyfile(made, draft)
+
+
+def _finish(path: Path, info: TowersInfo, left_out: dict[str, np.ndarray]) -> None:
     """Put the metadata in, and values for inputs that are left out: one tower can then be run without the other."""
     import onnx
     from onnx import numpy_helper
 
     model = onnx.load(os.fspath(path))
-    for name, value in work.random(1, 1, 2).items():
+    for name, value in left_out.items():
         model.graph.initializer.append(numpy_helper.from_array(np.zeros_like(value), name))
     entry = model.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(info)

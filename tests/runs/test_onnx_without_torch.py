@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from indexed import pairs as indexed_pairs
+from indexed import trained
 from tiny import pairs_for, tiny_settings
 
 import matchlight as ml
-from matchlight.core import IMAGE, TEXT, Embedding, Matcher
+from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher
 from matchlight.indexing import Index
 from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.matcher_scores import as_embeddings, comparing
@@ -165,6 +167,29 @@ def test_it_is_served_without_torch(built: Path) -> None:
     ids, explained = json.loads(done.stdout.splitlines()[-1])
     (found,) = searched(built, ["a red ball", "--top", 3])
     assert ids == [hit["id"] for hit in found["results"]] and explained == 200
+
+
+def test_an_index_may_keep_the_words_of_a_run_as_onnx_and_is_then_asked_without_torch(
+    collection: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Words and items of the index are; a picture of one's own is not, which one line says."""
+    run, pairs = Run.load(collection[0].parent / "run", device="cpu"), Pairs.read(collection[1])
+    Index.build(run, pairs, tmp_path / "index", onnx_words=True).close()
+    with Index.load(collection[0], device="cpu") as plain, Index.load(tmp_path / "index", device="cpu") as kept:
+        for asked in ({"words": "a red ball +ring"}, {"image": collection[1] / "images" / "blue_box.png"}):
+            one, other = plain.search(**asked), kept.search(**asked)
+            assert [hit.id for hit in one.hits] == [hit.id for hit in other.hits]
+            assert [hit.score for hit in one.hits] == pytest.approx([hit.score for hit in other.hits], abs=1e-5)
+        wanted = kept.search("the ring is blue", top=5)
+    words, like = searched(tmp_path / "index", ["the ring is blue", "--top", 5], ["--like", 3])
+    assert [hit["id"] for hit in words["results"]] == [hit.id for hit in wanted.hits] and like["results"]
+    done = commands(["search", tmp_path / "index", "--image", collection[1] / "images" / "blue_box.png"])
+    assert done.returncode == 2 and "a model of vse_infty needs torch" in done.stderr
+
+
+def test_words_of_a_model_of_sets_are_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="kept as ONNX of dual encoders alone"):
+        Index.build(trained("scan"), indexed_pairs(), tmp_path / "index", onnx_words=True)
 
 
 def test_an_index_of_another_model_says_in_one_line_that_it_needs_torch(collection: tuple[Path, Path]) -> None:
