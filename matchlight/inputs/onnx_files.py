@@ -133,6 +133,8 @@ def open_part(model: ModelProto, inputs: Sequence[str], output: str, *, threads:
     """The part of a file that leads from some inputs to one output: ONNX Runtime would compute all the rest as well."""
     from onnx.utils import Extractor
 
+    if [one.name for one in model.graph.output] == [output]:  # there is no rest
+        return _session(model.SerializeToString(), threads=threads)
     known = {one.name for one in model.graph.input}
     kept = [one for one in model.graph.initializer if one.name not in known]  # without values for inputs left out
     del model.graph.initializer[:]
