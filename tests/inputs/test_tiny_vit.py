@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from matchlight.core import BadInput
 from matchlight.inputs.backbones import backbone
 from matchlight.inputs.backbones.base import loaded_later
+from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
 from matchlight.inputs.backbones.tiny_vit import HEAD, TinyVit, WindowAttention, WindowBlock
 from matchlight.inputs.backbones.tiny_vit_backbone import TinyVit5M
 from matchlight.inputs.weights import weight_store
@@ -122,3 +123,14 @@ def test_a_map_that_windows_do_not_fill_is_padded_and_cells_keep_their_places() 
             one = block.attn(windows[0, row, :, column].reshape(1, 16, HEAD)).view(4, 4, HEAD)
             there = found[0, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
             assert torch.allclose(there, one[: there.shape[0], : there.shape[1]], atol=1e-5)
+
+
+def test_written_as_onnx_it_takes_any_number_of_pictures() -> None:
+    torch.manual_seed(0)
+    with loaded_later():
+        network = TinyVit5M().eval()
+    pixels = torch.randint(0, 256, (5, 3, 64, 64)).float()
+    written = OnnxBackbone(network, pixels[:2].numpy(), int8=False)
+    for many in (1, 2, 5):
+        with torch.inference_mode():
+            assert torch.allclose(written(pixels[:many]), network(pixels[:many]), atol=1e-4)

@@ -134,7 +134,9 @@ class WindowBlock(nn.Module):
         side, (_, height, width, _) = self.window, cells.shape
         padded = F.pad(cells, (0, 0, 0, -width % side, 0, -height % side))
         split = padded.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3)  # N, rows, columns, side, side
-        out = self.attn(split.flatten(3, 4).flatten(0, 2)).view(split.shape)
+        attended = self.attn(split.flatten(3, 4).flatten(0, 2))
+        # the number of pictures is left open: an exported network keeps every number that stands here
+        out = attended.unflatten(0, (-1, split.shape[1], split.shape[2])).unflatten(3, (side, side))
         return out.transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, :height, :width]
 
 
