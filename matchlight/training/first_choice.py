@@ -13,7 +13,8 @@ from matchlight.training.arguments import Settings, Value
 READER = "minilm"
 # What was there before the first step is kept unless training makes it better; no words are dropped, so that captions
 # are read once.
-GENTLE: dict[str, Value] = {"sentences_rate": 0.0, "loss": "gce", "schedule": "cycle", "epochs": 5, "drop_words": 0.0}
+GENTLE: dict[str, Value] = {"sentences_rate": 0.0, "loss": "gce", "schedule": "cycle", "drop_words": 0.0}
+MOST, FEWEST, SEEN = 5, 2, 250_000  # epochs, and how often all pairs together are seen at most: minutes on two cores
 # a model that knows pictures and sentences together: its heads learn, its networks stay as they are
 STARTER = "starter-small"
 FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 1e-4}
@@ -43,11 +44,12 @@ def first_choice(pairs: Pairs, device: str) -> FirstChoice:
         best = {"backbone": "auto"} if pairs.features is None else {}
         words = {} if reads else {"sentences": None}
         return FirstChoice("lantern", {**best, **words}, "on a GPU the most accurate, with wrong pairs or without")
+    epochs: dict[str, Value] = {"epochs": max(FEWEST, min(MOST, SEEN // max(1, len(pairs.rows("train")))))}
     if reads and pairs.features is None:
         why = f"on a CPU: {STARTER} knows photos and captions already, and wrong pairs harm it little"
-        return FirstChoice("vse_infty", FROM_STARTER, why, start=STARTER)
+        return FirstChoice("vse_infty", {**FROM_STARTER, **epochs}, why, start=STARTER)
     if reads:
         why = f"on a CPU: {READER} reads captions, and wrong pairs harm it little"
-        return FirstChoice("vse_infty", OF_FEATURES, why)
+        return FirstChoice("vse_infty", {**OF_FEATURES, **epochs}, why)
     why = "on a CPU, with a loss that survives wrong pairs"
     return FirstChoice("vse_infty", {}, f"{why}; pip install 'matchlight[sentences]' makes it more accurate")
