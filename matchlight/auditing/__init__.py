@@ -56,11 +56,11 @@ from matchlight.auditing.options import AuditArguments, OptionArguments, Options
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import in_a_sentence, write_report
 from matchlight.auditing.signals import gather
-from matchlight.auditing.truth_check import against_truth, bad_rows, check_truth
+from matchlight.auditing.truth_check import check_truth, measured
 from matchlight.auditing.verdict import Verdict, combine, share_above_mismatch
 from matchlight.console import VERSION, say
 from matchlight.core import BadInput
-from matchlight.data.findings import TABLE, Finding, Summary, TruthMetrics, write_findings, write_summary
+from matchlight.data.findings import TABLE, Finding, Summary, write_findings, write_summary
 from matchlight.data.fingerprints import data_marks
 from matchlight.data.formats.hub_data import is_hub
 from matchlight.data.noise import Truth
@@ -255,16 +255,9 @@ def _write(
 ) -> Audit:
     """The three files; the page last, as it is what a person waits for."""
     if truth is not None:
-        summary = {**summary, **_measured(pairs, findings, truth)}
+        summary = {**summary, **measured(truth, findings, pairs)}
     write_findings(folder / TABLE, findings.records(pairs), labels=findings.labels is not None)
     write_report(folder / "report.html", pairs, findings, summary, chart)
     summary["seconds"] = round(time.monotonic() - began, 1)
     write_summary(folder, summary)
     return Audit(folder, pairs, findings, summary)
-
-
-def _measured(pairs: Pairs, findings: Findings, truth: Truth) -> TruthMetrics:
-    """Against the truth; labels by their own scores, as a pair's score knows only the suspects among them."""
-    labels = findings.labels if isinstance(truth.moved, dict) else None
-    score = findings.score if labels is None else labels.score
-    return against_truth(score, findings.suspect, bad_rows(truth, findings, pairs))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
-TRUTH = ("auroc", "average_precision", "precision", "recall")
+TRUTH = ("auroc", "average_precision", "precision", "recall", "recall_at_precision_95", "calibration_error")
 Pictures = Annotated[
     str,
     typer.Option(
@@ -146,7 +146,12 @@ def _print(audited: Audit) -> None:
         table("", ["worst", "score", "caption"], worst)
     if "auroc" in audited.summary:
         measured: Mapping[str, object] = audited.summary
-        table("", list(TRUTH), [[_figure(measured[key]) for key in TRUTH]])
+        table("", [key.replace("_", " ") for key in TRUTH], [[_figure(measured[key]) for key in TRUTH]])
+    if kinds := audited.summary.get("kinds"):
+        rows = [
+            [name, of["means"], of["pairs"], f"{of['flagged']:.1%}", f"{of['told']:.1%}"] for name, of in kinds.items()
+        ]
+        table("", ["kind", "is", "pairs", "suspect", "told for what it is"], rows)
     tell(f"look at {audited.folder / 'report.html'}; `matchlight data apply {audited.folder} -o DIR` cleans the data")
 
 

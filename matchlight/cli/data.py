@@ -16,6 +16,7 @@ from matchlight.cli.output import as_typed, emit, help_alone, megabytes, say_nex
 if TYPE_CHECKING:
     from matchlight.data.noise import Truth
 
+WEB_SHARE = 0.4  # of the pairs that --like web changes where no share is given
 FORMATS = ("jsonl", "csv", "parquet", "webdataset", "datasets", "scan", "npz")
 Source = Annotated[
     Path, typer.Argument(metavar="PATH", show_default=False, help="A data set: a folder, a file or hf-datasets:NAME.")
@@ -120,7 +121,10 @@ class NoiseOptions:
     kind: Annotated[
         str | None, choice("--kind", ("symmetric", "asymmetric"), "How --labels flips; symmetric if not said.")
     ] = None
-    like: Annotated[str | None, choice("--like", ("ncr", "decl", "mrl"), "Replay a paper's own draw.")] = None
+    like: Annotated[
+        str | None,
+        choice("--like", ("web", "ncr", "decl", "mrl"), "web: captions as pages have them; else a paper's own draw."),
+    ] = None
     index: Annotated[
         Path | None, typer.Option("--index", help="Apply an index file that a paper's authors share (.npy or .json).")
     ] = None
@@ -139,6 +143,8 @@ def noise(asked: NoiseOptions) -> None:
 
     Example: matchlight data noise scenes -o noisy --mismatch 0.3 --seed 4
     """
+    if asked.like == "web" and asked.mismatch is asked.labels is asked.index is None:
+        asked.mismatch = WEB_SHARE
     _one_kind(asked.mismatch, asked.labels, asked.index, asked.per, asked.kind)
     from matchlight.data import formats
     from matchlight.data import noise as noises

@@ -34,6 +34,7 @@ SAME_CAPTION = "same caption for many pictures"
 OTHER_LANGUAGE = "another language"
 EMPTY = "empty caption"
 REASONS = (MISMATCHED, UNREADABLE, EMPTY, WRONG_LABEL, NEAR_DUPLICATE, VAGUE, SAME_CAPTION, OTHER_LANGUAGE)
+SAYS_NOTHING = (VAGUE, SAME_CAPTION, EMPTY)  # reasons by which a caption tells little or nothing about its picture
 
 COLUMNS = ("row", "image", "caption", "score", "suspect", "reason")
 LABEL_COLUMNS = ("label", "likely", "side", "image_label", "text_label")  # only where class labels were audited
@@ -95,14 +96,26 @@ class AuditedData(TypedDict):
     content: str  # summaries of old do not have it
 
 
+class KindMetrics(TypedDict):
+    """What the audit said of one kind of web noise, or of the pairs that were left alone."""
+
+    means: str  # what is true of these captions: "wrong" | "says nothing" | "right"
+    pairs: int
+    flagged: float  # share that is suspect
+    told: float  # share that is told for what it is: suspect, or with a reason that says nothing is said, or neither
+
+
 class TruthMetrics(TypedDict):
-    """How well the audit did, measured where the truth is known."""
+    """How well the audit did, measured where the truth is known; captions that say nothing count in `kinds` alone."""
 
     auroc: float | None
     average_precision: float | None
     precision: float | None
     recall: float | None
+    recall_at_precision_95: float | None  # 0 where no threshold has that precision
+    calibration_error: float | None  # of the scores as probabilities, ten bins
     flagged: int
+    kinds: NotRequired[dict[str, KindMetrics]]  # web noise only
 
 
 class Summary(TypedDict):
@@ -127,6 +140,9 @@ class Summary(TypedDict):
     average_precision: NotRequired[float | None]
     precision: NotRequired[float | None]
     recall: NotRequired[float | None]
+    recall_at_precision_95: NotRequired[float | None]
+    calibration_error: NotRequired[float | None]
+    kinds: NotRequired[dict[str, KindMetrics]]
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

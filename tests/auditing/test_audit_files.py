@@ -27,14 +27,15 @@ from matchlight.auditing.reasons import (
     vague,
 )
 from matchlight.auditing.report import safe_json, write_report
-from matchlight.auditing.truth_check import against_truth
+from matchlight.auditing.truth_check import against_truth, calibration_error, measured, recall_at
 from matchlight.auditing.verdict import combine
 from matchlight.core import BadInput
 from matchlight.data import formats
 from matchlight.data.cells import plain_cell, safe_cell
 from matchlight.data.decisions import read_decisions
-from matchlight.data.findings import MISMATCHED, UNREADABLE, read_findings, write_findings
+from matchlight.data.findings import MISMATCHED, UNREADABLE, VAGUE, read_findings, write_findings
 from matchlight.data.fingerprints import fingerprint
+from matchlight.data.noise import Truth
 from matchlight.files import write_json
 from matchlight.pairs import Pairs
 
@@ -190,6 +191,37 @@ def test_against_the_truth_on_a_hand_worked_case():
     assert found["average_precision"] == pytest.approx((1 / 1 + 2 / 3) / 2)
     assert (found["precision"], found["recall"], found["flagged"]) == (0.5, 0.5, 2)
     assert against_truth(score, score < 0, np.zeros(4, dtype=bool))["auroc"] is None
+
+
+def test_recall_at_a_precision_on_a_hand_worked_case():
+    score = np.array([0.1, 0.2, 0.3, 0.4, 0.4, 0.9])
+    bad = np.array([True, True, False, True, True, False])
+    assert recall_at(score, bad, precision=0.95) == 0.5  # the two lowest; further on one in three is a false alarm
+    assert recall_at(score, bad, precision=0.8) == 1.0  # four of five; the two of one score go together
+    assert recall_at(score, ~bad, precision=0.95) == 0.0
+
+
+def test_calibration_error_on_a_hand_worked_case():
+    score, right = np.array([0.05, 0.05, 0.95, 1.0]), np.array([False, True, True, True])
+    # two pairs of .05 of which half are right, and two of .975 on average which are both right
+    assert calibration_error(score, right) == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
+
+
+def test_against_web_noise_each_kind_is_measured_and_what_says_nothing_counts_nowhere_else(tmp_path):
+    pairs = folder_of_pictures(tmp_path / "data", [[f"caption {k}"] for k in range(6)])
+    found = findings(6, bad={0: None, 1: None, 2: None})
+    found.reason[3] = VAGUE
+    kinds = {0: "next", 1: "title", 2: "template", 3: "template"}
+    means = {"next": "wrong", "title": "right", "template": "says nothing", "truncated": "right"}
+    truth = Truth("mismatch", 0.5, 0, "caption", [0, 1, 2, 3], {0: 4, 1: 1}, "web", kinds, means)
+    told = measured(truth, found, pairs)
+    assert (told["flagged"], told["precision"], told["recall"]) == (3, 0.5, 1.0)  # rows 0 and 1; 2 is no false alarm
+    assert told["kinds"] == {
+        "next": {"means": "wrong", "pairs": 1, "flagged": 1.0, "told": 1.0},
+        "title": {"means": "right", "pairs": 1, "flagged": 1.0, "told": 0.0},
+        "template": {"means": "says nothing", "pairs": 2, "flagged": 0.5, "told": 0.5},
+        "unchanged": {"means": "right", "pairs": 2, "flagged": 0.0, "told": 1.0},
+    }
 
 
 def test_a_table_of_something_else_is_one_clear_line(tmp_path):

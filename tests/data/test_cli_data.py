@@ -255,6 +255,19 @@ def test_noise_moves_exactly_the_asked_share_and_says_which(
     assert (tmp_path / "n" / "images" / "0.png").read_bytes() == (photos / "images" / "0.png").read_bytes()
 
 
+def test_noise_as_the_web_has_it_takes_two_in_five_rows_if_not_said_otherwise(
+    capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path
+) -> None:
+    code, out, _ = run(capsys, "data", "noise", photos, "-o", tmp_path / "n", "--like", "web", "--json")
+    truth = json.loads((tmp_path / "n" / "truth.json").read_text())
+    assert code == 0 and json.loads(out)["moved"] == len(truth["moved"]) == round(0.4 * 12)
+    before, after = captions(photos), captions(tmp_path / "n")
+    assert [row for row in range(16) if before[row] != after[row]] == truth["moved"] == [int(r) for r in truth["kinds"]]
+    assert set(truth["kinds"].values()) <= set(truth["means"])
+    code, _, told = run(capsys, "data", "noise", photos, "-o", tmp_path / "m", "--like", "web", "--mismatch", 1.5)
+    assert code == 2 and "1.5 is no share" in told[0] and not (tmp_path / "m").exists()
+
+
 def test_noise_replays_an_index_file_that_others_share(
     capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from matchlight.core import BadInput
+from matchlight.data.formats.sources import ArrayFeatures
 from matchlight.data.noise import Truth, flip_labels, mismatch, replay, without
 from matchlight.data.noise.mismatching import _share_out
 from matchlight.pairs import Labels, Pairs
@@ -583,3 +585,120 @@ def test_wrong_labels_cannot_be_left_out_as_pairs() -> None:
     pairs = make([1, 1, 1, 1], labels=Labels(list("abcd"), hot, hot))
     with pytest.raises(BadInput, match="only mismatched pairs can be left out"):
         without(*flip_labels(pairs, ratio=0.5, seed=0))
+
+
+# Captions as the web has them
+
+
+def wordy(pictures: int, captions: int = 2, test: int = 0) -> Pairs:
+    """Captions of seven words, no two alike."""
+    words = [f"a brown dog{k} runs over field{k} quickly" for k in range(pictures * captions + 2 * test)]
+    return make([captions] * pictures, captions=words, test=test)
+
+
+@pytest.mark.parametrize("per", ["caption", "picture"])
+def test_web_noise_changes_exactly_the_asked_rows_and_says_the_kind_of_each(per):
+    pairs = wordy(60)
+    noisy, truth = mismatch(pairs, ratio=0.4, per=per, like="web", seed=3)
+    changed = [row for row in range(len(pairs)) if noisy.captions[row] != pairs.captions[row]]
+    assert changed == truth.moved == list(truth.kinds) and len(changed) == round(0.4 * len(pairs))
+    counts = Counter(truth.kinds.values())
+    assert set(counts) == set(truth.means) and max(counts.values()) - min(counts.values()) <= (
+        1 if per == "caption" else 2
+    )
+    if per == "picture":
+        kinds = {}
+        assert all(kinds.setdefault(int(pairs.picture[row]), kind) == kind for row, kind in truth.kinds.items())
+
+
+def test_only_captions_of_other_pictures_are_wrong_and_what_was_cut_or_made_a_title_still_fits():
+    pairs = wordy(120)
+    noisy, truth = mismatch(pairs, ratio=0.5, like="web")
+    for row in truth.rows_that_are("wrong"):
+        origin = truth.source[row]
+        assert noisy.captions[row] == pairs.captions[origin] and pairs.picture[origin] != pairs.picture[row]
+    for row in truth.rows_that_are("right"):
+        assert truth.source[row] == row
+        kept = set(noisy.captions[row].lower().replace("-", " ").replace(".jpg", "").split())
+        assert len(kept & set(pairs.captions[row].split())) >= 3
+    for row in truth.rows_that_are("says nothing"):
+        assert row not in truth.source and not set(noisy.captions[row].split()) & set(pairs.captions[row].split())
+
+
+def test_the_next_picture_is_the_one_beside_it_in_the_file():
+    pairs = wordy(60, captions=1)
+    _, truth = mismatch(pairs, ratio=0.5, like="web")
+    steps = {abs(truth.source[row] - row) for row, kind in truth.kinds.items() if kind == "next"}
+    assert steps == {1}
+
+
+def test_similar_pictures_are_found_by_features_where_there_are_any_and_by_words_where_not():
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    vectors[20:] = vectors[:20] + 0.01  # picture k + 20 looks like picture k, and k + 1 is said to be alike
+    words = [f"a thing{k // 2} of kind{k // 2} stands there {k}" for k in range(40)]
+    plain = make([1] * 40, captions=words)
+    for pairs, step in ((plain, 1), (replace(plain, features=ArrayFeatures(vectors)), 20)):
+        _, truth = mismatch(pairs, ratio=1.0, like="web")
+        similar = [row for row, kind in truth.kinds.items() if kind == "similar"]
+        assert similar and {abs(truth.source[row] - row) for row in similar} == {step}
+
+
+def test_no_caption_of_another_picture_fits_by_relevance():
+    fits = np.kron(np.eye(10), np.ones((3, 3))).astype(bool)  # three pictures in a row are of one thing
+    pairs = make([1] * 30, captions=[f"a dog{k} on field{k} runs fast" for k in range(30)], relevance=fits)
+    for seed in range(5):
+        noisy, truth = mismatch(pairs, ratio=1.0, like="web", seed=seed)
+        for row in truth.rows_that_are("wrong"):
+            assert not fits[truth.source[row], pairs.picture[row]]
+        assert (noisy.relevance.toarray()[list(truth.source)] == fits[list(truth.source.values())]).all()
+
+
+def test_a_caption_too_short_to_cut_becomes_a_template():
+    _, truth = mismatch(make([1] * 30, captions=[f"dog{k}" for k in range(30)]), ratio=1.0, like="web")
+    assert {"title", "truncated"}.isdisjoint(truth.kinds.values()) and len(truth.moved) == 30
+
+
+def test_web_noise_is_one_for_a_seed_and_its_truth_comes_back_from_its_file(tmp_path):
+    pairs = wordy(30, test=3)
+    (one, truth), (two, again) = (mismatch(pairs, ratio=0.4, like="web", seed=5) for _ in range(2))
+    assert list(one.captions) == list(two.captions) and truth == again
+    assert mismatch(pairs, ratio=0.4, like="web", seed=6)[1] != truth
+    assert list(one.captions)[-6:] == list(pairs.captions)[-6:]  # the test split
+    truth.save(tmp_path / "truth.json")
+    assert Truth.load(tmp_path / "truth.json") == truth
+    told = json.loads((tmp_path / "truth.json").read_text())
+    assert told["kind"] == "mismatch" and told["like"] == "web" and set(told["kinds"]) == {str(r) for r in truth.moved}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kinds": {}},
+        {"kinds": None},
+        {"kinds": {"1": "poem", "4": "title"}},
+        {"kinds": {"1": 3, "4": "title"}},
+        {"means": {"title": "perhaps"}},
+        {"source": {"2": 1}},
+        {"source": {"1": -1}},
+    ],
+    ids=str,
+)
+def test_a_truth_about_the_web_that_makes_no_sense_is_refused_in_one_line(change, tmp_path):
+    web = {
+        **GOOD,
+        "like": "web",
+        "source": {"1": 1},
+        "kinds": {"1": "title", "4": "title"},
+        "means": {"title": "right"},
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(web))
+    assert Truth.load(tmp_path / "truth.json").rows_that_are("right") == [1, 4]
+    (tmp_path / "truth.json").write_text(json.dumps({**web, **change}))
+    with pytest.raises(BadInput, match="truth.json") as refusal:
+        Truth.load(tmp_path / "truth.json")
+    assert "\n" not in str(refusal.value)
+
+
+def test_web_noise_needs_words():
+    with pytest.raises(BadInput, match="writes new words"):
+        mismatch(replace(make([1] * 6), tokens=[[1]] * 6), ratio=0.5, like="web")

@@ -1,4 +1,4 @@
-"""Noise on purpose: captions that move to a wrong picture, labels that flip; always from a seed, always on record.
+"""Noise on purpose: captions of other pictures or as the web has them, flipped labels; from a seed, on record.
 
 Each function returns new `Pairs` and the `Truth` of what was done to them; nothing is changed in place, no split but
 the named one is touched, and the same seed gives the same noise. In reading order:
@@ -8,6 +8,8 @@ the named one is touched, and the same seed gives the same noise. In reading ord
     mismatching.py  captions moved to wrong pictures
     label_noise.py  flipped class labels
     papers.py       the noise of published work, replayed
+    web_words.py    titles, file names, templates and cut captions, made by rule
+    web.py          captions as the web has them
 """
 
 from matchlight.data.noise.label_noise import flip_labels

@@ -11,18 +11,24 @@ import numpy as np
 from matchlight.console import BadInput
 from matchlight.data.noise import papers
 from matchlight.data.noise.fits import Fits, block_fits, caption_fits, derange
-from matchlight.data.noise.truth import Ints, Truth, check_request, check_word, tell_moves
+from matchlight.data.noise.truth import WEB, Ints, Truth, check_request, check_word, tell_moves
+from matchlight.data.noise.web import web_captions
 from matchlight.pairs import Pairs
 
 
 def mismatch(
     pairs: Pairs, *, ratio: float, per: str = "caption", seed: int = 0, split: str = "train", like: str | None = None
 ) -> tuple[Pairs, Truth]:
-    """Give exactly round(ratio * n) rows (or pictures) of a split wrong captions; `like` replays a paper's draw."""
+    """Give exactly round(ratio * n) rows (or pictures) of a split wrong captions.
+
+    `like` replays a paper's draw ("ncr", "decl"), or writes captions as the web has them ("web", see web.py).
+    """
     check_request(ratio, seed)
     pairs.need_captions("mismatching")
     check_word("per", per, ("caption", "picture"))
-    check_word("like (for mismatched pairs)", like, (None, "ncr", "decl"))
+    check_word("like (for mismatched pairs)", like, (None, "ncr", "decl", WEB))
+    if like == WEB:
+        return web_captions(pairs, ratio=ratio, per=per, seed=seed, split=split)
     if like == "ncr" and per == "picture":
         raise BadInput('like "ncr" moves single captions; leave out per="picture", or use like "decl"')
     if like is not None:

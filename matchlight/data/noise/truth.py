@@ -21,6 +21,8 @@ Bools = npt.NDArray[np.bool_]
 
 KINDS = {"mismatch": ("caption", "picture"), "labels": ("symmetric", "asymmetric")}  # kind -> what `per` may say
 PAPERS = ("ncr", "decl", "mrl")
+WEB = "web"
+WRONG, NOTHING, RIGHT = "wrong", "says nothing", "right"  # what may be true of a caption as the web has it
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,29 @@ class Truth:
     per: str  # mismatch: "caption" | "picture"; labels: "symmetric" | "asymmetric"
     moved: list[int] | dict[str, list[int]]  # rows; labels: {"image": places of pictures, "text": rows}
     source: dict[int, int] = field(default_factory=dict)  # moved row -> the row its caption came from
-    like: str | None = None  # "ncr" | "decl" | "mrl": whose draw this is
+    like: str | None = None  # "ncr" | "decl" | "mrl": whose draw this is; "web": captions as pages have them
+    kinds: dict[int, str] = field(default_factory=dict)  # web: moved row -> what its caption became
+    means: dict[str, str] = field(default_factory=dict)  # web: kind -> "wrong" | "says nothing" | "right"
 
     def clean(self, rows: npt.ArrayLike, side: str = TEXT) -> Bools:
         """True for each row that was left alone (label noise: for each item of `side`, pictures by their place)."""
         moved = self.moved[side] if isinstance(self.moved, dict) else self.moved
         return np.isin(np.asarray(rows, np.int64), np.asarray(moved, np.int64), invert=True)
 
+    def rows_that_are(self, meaning: str) -> list[int]:
+        """Rows whose changed caption is "wrong", "says nothing" or is "right" still; without kinds all are wrong."""
+        if isinstance(self.moved, dict):
+            raise BadInput("it is about labels, not about captions")
+        if self.like != WEB:
+            return self.moved if meaning == WRONG else []
+        return [row for row, kind in self.kinds.items() if self.means[kind] == meaning]
+
     def save(self, path: str | Path) -> None:
         """Write the JSON file, whole or not at all."""
-        files.write_text(Path(path), json.dumps(asdict(self)) + "\n")
+        facts = asdict(self)
+        if self.like != WEB:
+            del facts["kinds"], facts["means"]
+        files.write_text(Path(path), json.dumps(facts) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Truth:
@@ -97,10 +112,13 @@ def _truth(facts: Json) -> Truth:
         raise ValueError(f"kind {kind!r} per {facts['per']!r} is unknown")
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or math.isnan(ratio) or not 0 <= ratio <= 1:
         raise ValueError(f"ratio {ratio!r} is not from 0 to 1")
-    if like not in (None, *PAPERS):
+    if like not in (None, WEB, *PAPERS):
         raise ValueError(f"like {like!r} is unknown")
     seed = None if facts["seed"] is None else _places("seed", [facts["seed"]])[0]
-    return Truth(kind, float(ratio), seed, facts["per"], *_moves(kind, facts["moved"], facts["source"]), like)
+    common = kind, float(ratio), seed, facts["per"]
+    if like == WEB:
+        return Truth(*common, *_web_rows(facts), like, *_web_kinds(facts))
+    return Truth(*common, *_moves(kind, facts["moved"], facts["source"]), like)
 
 
 def _moves(kind: str, moved: Json, source: Json) -> tuple[list[int] | dict[str, list[int]], dict[int, int]]:
@@ -114,6 +132,33 @@ def _moves(kind: str, moved: Json, source: Json) -> tuple[list[int] | dict[str, 
     if not set(source) == {str(row) for row in rows} or set(origins) != set(rows):
         raise ValueError("source does not take every moved row to another moved row")
     return rows, {int(row): origin for row, origin in zip(source, origins, strict=True)}
+
+
+def _web_rows(facts: dict[str, Json]) -> tuple[list[int], dict[int, int]]:
+    """Changed rows, and the row each caption came from, where it came from one; several may come from the same."""
+    source, rows = facts["source"], _places("moved", facts["moved"])
+    if not isinstance(source, dict) or not set(source) <= {str(row) for row in rows}:
+        raise ValueError("source is not an object of moved rows")
+    return rows, {int(row): _places("source", [origin])[0] for row, origin in source.items()}
+
+
+def _web_kinds(facts: dict[str, Json]) -> tuple[dict[int, str], dict[str, str]]:
+    """The kind of every changed row, and what is true of each kind."""
+    kinds, means = _texts("kinds", facts.get("kinds")), _texts("means", facts.get("means"))
+    if not set(means.values()) <= {WRONG, NOTHING, RIGHT}:
+        raise ValueError(f"means does not say of every kind that it is {WRONG!r}, {NOTHING!r} or {RIGHT!r}")
+    if set(kinds) != {str(row) for row in _places("moved", facts["moved"])} or not set(kinds.values()) <= set(means):
+        raise ValueError("kinds does not name a kind in means for every moved row")
+    return {int(row): kind for row, kind in kinds.items()}, means
+
+
+def _texts(what: str, values: Json) -> dict[str, str]:
+    texts = (
+        {name: value for name, value in values.items() if isinstance(value, str)} if isinstance(values, dict) else {}
+    )
+    if not isinstance(values, dict) or len(texts) < len(values):
+        raise ValueError(f"{what} is not an object of words")
+    return texts
 
 
 def _places(what: str, values: Json) -> list[int]:
