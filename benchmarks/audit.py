@@ -172,7 +172,7 @@ def report(task: Task, folder: Path) -> Curve:
     pairs, truth = task.broken()
     found = task.signals(pairs, folder)
     seconds = read_json(folder / "seconds.json", "the time it took")["seconds"]
-    aside = set_aside(pairs, found["rows"], found["group"])
+    aside = set_aside(pairs, found)
     counted = np.isin(found["rows"], truth.rows_that_are(NOTHING), invert=True)
     bad = np.isin(found["rows"], truth.rows_that_are(WRONG))
     print(HEAD + f"{'s':>7}", flush=True)

@@ -21,7 +21,7 @@ Files in reading order:
     shard_scores.py           what workers do with them
     spread_signals.py         stage one by many processes
     signals.py                stage one: all of the above gathered into signals.npz (the part that takes time)
-    odd_captions.py           captions that cannot be judged: the same for many pictures, another language
+    odd_captions.py           captions that cannot be judged: those that tell nothing, another language
     mixture.py                right and wrong pairs separated by positive-unlabelled learning
     run_signals.py            the losses of a run that was trained on the pairs
     verdict.py                stage two: a score for each pair, and which are suspect
@@ -155,7 +155,7 @@ def audit(
             say("texts are vectors: labels are audited, and no run is used")
         return _labels_only(pairs, folder, chosen, truth, source, began)
     signals = gather(run, pairs, folder, chosen)
-    aside = set_aside(pairs, signals["rows"], signals["group"])
+    aside = set_aside(pairs, signals)
     verdict = combine(signals, siblings=siblings, aside=aside != "")
     findings = conclude(pairs, signals, verdict, aside)
     judged = has_single_labels(pairs) and chosen.workers is None

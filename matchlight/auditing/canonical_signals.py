@@ -62,7 +62,10 @@ class CrossValidated:
         signals: Signals = {}
         for name in scores:
             signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
-        return signals | (better_partners(*sides, audited, inside) if last else {})
+        if not last:
+            return signals
+        signals["tells"] = fitted.tells(self.single[1][torch.from_numpy(inside)]).numpy()
+        return signals | better_partners(*sides, audited, inside)
 
     def _vectors(self, fitted: CanonicalMaps, side: int, used: np.ndarray) -> Tensor:
         """The vectors of a side that are used, zeros in the places of the others."""

@@ -1,4 +1,4 @@
-"""Captions that an audit cannot judge: the same one for many pictures, and those in another language than the others.
+"""Captions that an audit cannot judge: those that could stand below any picture, and those in another language.
 
 No model learns from them what a right pair looks like, so they are set aside before anything is fitted, keep a reason
 of their own and are never called wrong.
@@ -11,15 +11,18 @@ from collections import Counter
 
 import numpy as np
 
-from matchlight.data.findings import OTHER_LANGUAGE, SAME_CAPTION
+from matchlight.auditing.neighbours import Signals
+from matchlight.data.findings import OTHER_LANGUAGE, SAME_CAPTION, VAGUE
 from matchlight.pairs import Pairs
 
+TELLS = 0.65  # of what the usual caption tells about its picture; one that tells less is not judged
 MANY = 5  # pictures that have a caption in common before it says nothing about any of them ...
 MANY_SHARE = 0.1  # ... and the share of all pictures that they must be
 FEWEST_WORDS = 4  # of a caption whose language is told
 SHARED = 0.3  # of its words a caption has in common with the main captions, or it is in another language
 LEAST = 50  # captions from which the usual words are known
 # One word, or one letter of a script that puts no spaces between its words (Thai, Chinese, Japanese ...).
+NUMBER = re.compile(r"\d+")
 WORD = re.compile(r"(?=\w)[\u0e00-\uffff]|[^\W\u0e00-\uffff]+")
 
 
@@ -28,13 +31,36 @@ def says_something(caption: str) -> bool:
     return any(map(str.isalnum, caption))
 
 
-def set_aside(pairs: Pairs, rows: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(n,) the reason why each row's caption cannot be judged, "" for most; near-duplicates share a `group`."""
+def set_aside(pairs: Pairs, signals: Signals) -> np.ndarray:
+    """(n,) the reason why each row's caption cannot be judged, "" for most."""
+    rows, group = signals["rows"], signals["group"]
     captions = [pairs.captions[row] for row in rows.tolist()]
     reason = np.full(len(rows), "", dtype=object)
-    reason[other_language(captions)] = OTHER_LANGUAGE
+    little, foreign = tells_little(signals), other_language(captions)
+    reason[foreign] = OTHER_LANGUAGE
+    reason[little & ~(foreign & ~of_a_pattern(captions))] = VAGUE
     reason[same_for_many(captions, group[pairs.picture[rows]])] = SAME_CAPTION
     return reason
+
+
+def tells_little(signals: Signals) -> np.ndarray:
+    """(n,) bool: captions from which next to nothing follows about a picture, such as "IMG_2043" or "Click to enlarge".
+
+    Told by the closed form, fitted without the row: it learns from all captions which words go with which pictures,
+    and whether this caption belongs to its own picture has no part in it. The usual caption is the measure, since both
+    shrink where many captions are wrong.
+    """
+    if "plain_tells" not in signals:
+        return np.zeros(len(signals["rows"]), dtype=bool)
+    tells = signals["plain_tells"]
+    return np.asarray(tells < TELLS * np.median(tells)) if len(tells) else np.zeros(0, dtype=bool)
+
+
+def of_a_pattern(captions: list[str]) -> np.ndarray:
+    """(n,) bool: captions of which MANY are the same but for numbers; no language is made of those."""
+    said = [NUMBER.sub("0", " ".join(caption.lower().split())) for caption in captions]
+    times = Counter(said)
+    return np.array([times[caption] >= MANY for caption in said], dtype=bool)
 
 
 def same_for_many(captions: list[str], owner: np.ndarray) -> np.ndarray:

@@ -172,7 +172,10 @@ def write_scores(fitted: Fitted, item: tuple[int, np.ndarray], draft: Path) -> N
     signals: Signals = {}
     for name in scores:
         signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
-    write_arrays(draft, signals | (_partners(fitted, fold, rows) if fitted.last else {}))
+    if fitted.last:
+        signals["tells"] = fitted.fits[fold].tells(fitted.texts.components(rows).float()).numpy()
+        signals |= _partners(fitted, fold, rows)
+    write_arrays(draft, signals)
 
 
 def _partners(fitted: Fitted, fold: int, rows: np.ndarray) -> Signals:

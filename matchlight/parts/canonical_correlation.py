@@ -34,11 +34,21 @@ class CanonicalMaps:
 
     centres: tuple[Tensor, Tensor]
     maps: tuple[Tensor, Tensor]
+    strength: Tensor  # (directions,) correlation on each
 
     def vectors(self, side: int, x: Tensor) -> Tensor:
         """(N, directions) unit vectors of pictures (side 0) or captions (side 1)."""
         centre, mapped = self.centres[side].to(x.dtype), self.maps[side].to(x.dtype)
         return torch.nn.functional.normalize((x - centre) @ mapped, dim=1).float()
+
+    def tells(self, x: Tensor) -> Tensor:
+        """(N,) how far the picture that each caption lets one expect is from the average picture.
+
+        It is the length of the expected picture in whitened directions. A caption that could stand below any picture
+        lets one expect the average one, whatever picture it is with.
+        """
+        centre, mapped = self.centres[1].to(x.dtype), self.maps[1].to(x.dtype)
+        return (((x - centre) @ mapped) * self.strength.to(x.dtype)).norm(dim=1).float()
 
 
 def sizes_for(pairs: int) -> tuple[int, int]:
@@ -87,11 +97,12 @@ class Moments:
         ]
         across = self.across / self.weight - torch.outer(*centres)
         left, right, between = whitened((_shrunk(own[0], RIDGE[0]), _shrunk(own[1], RIDGE[1])), across)
-        return CanonicalMaps(centres, _maps((left, right), _strongest(between, kept, power)))
+        *ends, strength = _strongest(between, kept)
+        return CanonicalMaps(centres, _maps((left, right), (ends[0] * strength**power, ends[1])), strength)
 
 
-def _strongest(across: Tensor, kept: int, power: float) -> tuple[Tensor, Tensor]:
-    """U s^power and V of the largest singular values, the largest first.
+def _strongest(across: Tensor, kept: int) -> tuple[Tensor, Tensor, Tensor]:
+    """U, V and s of the largest singular values, the largest first.
 
     From the eigenvectors of the smaller product with itself, which takes half as long as a decomposition of `across`.
     """
@@ -102,7 +113,7 @@ def _strongest(across: Tensor, kept: int, power: float) -> tuple[Tensor, Tensor]
     strength = left.norm(dim=0)  # more exact than the roots of eigenvalues, where these are next to nothing
     left = left / strength.clamp(min=1e-12)
     u, v = (right, left) if wide else (left, right)
-    return u * strength**power, v
+    return u, v, strength
 
 
 def fit_canonical_correlation(
@@ -115,7 +126,8 @@ def fit_canonical_correlation(
     own = _shrunk(x.T @ (x * share), RIDGE[0]), _shrunk(y.T @ (y * share), RIDGE[1])
     left, right, across = whitened(own, x.T @ (y * share))
     u, strength, v = torch.linalg.svd(across, full_matrices=False)
-    return CanonicalMaps(centres, _maps((left, right), (u[:, :kept] * strength[:kept] ** power, v[:kept].T)))
+    u, strength, v = u[:, :kept], strength[:kept], v[:kept].T
+    return CanonicalMaps(centres, _maps((left, right), (u * strength**power, v)), strength)
 
 
 def _maps(roots: tuple[Tensor, Tensor], ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -129,3 +129,26 @@ def test_many_pairs_are_fitted_with_more_directions():
     images, texts = torch.randn(300, 20, generator=rng).double(), torch.randn(300, 12, generator=rng).double()
     fitted = [fit_canonical_correlation(images, texts, torch.ones(300).double(), kept=kept) for kept in (5, 40)]
     assert [one.vectors(0, images).shape[1] for one in fitted] == [5, 12]
+
+
+def test_what_a_caption_tells_is_the_length_of_the_picture_it_lets_one_expect():
+    images, texts, _ = planted(60)
+    fitted = fit_canonical_correlation(images, texts, torch.ones(60).double())
+    x, y = images.numpy() - images.numpy().mean(0), texts.numpy() - texts.numpy().mean(0)
+    xx, yy = x.T @ x / 60, y.T @ y / 60
+    xx, yy = (c + ridge * np.trace(c) / len(c) * np.eye(len(c)) for c, ridge in zip((xx, yy), RIDGE, strict=True))
+    expected = y @ np.linalg.solve(yy, y.T @ x / 60)  # ridge regression of the pictures on the captions
+    length = np.sqrt(np.einsum("nd,de,ne->n", expected, np.linalg.inv(xx), expected))
+    assert np.allclose(fitted.tells(texts).numpy(), length, atol=1e-4)
+
+
+def test_captions_that_stand_below_any_picture_tell_less_than_all_others_right_or_wrong():
+    images, texts, bad = planted(noise=0.3)
+    count, nothing = len(bad), np.random.default_rng(1).random(len(bad)) < 0.15
+    same = 1 + 0.1 * torch.randn(count, texts.shape[1], generator=torch.Generator().manual_seed(0)).double()
+    texts[torch.from_numpy(nothing)] = same[torch.from_numpy(nothing)]
+    rows = AuditedRows(np.arange(count), np.arange(count), (np.arange(count) + 4) % count)
+    tells = cross_validated_signals(images, texts, rows, np.arange(count) % 4, seed=0)["tells"]
+    assert tells[nothing].max() < np.quantile(tells[~nothing], 0.05)
+    right, wrong = (np.median(tells[~nothing & moved]) for moved in (~bad, bad))
+    assert abs(right / wrong - 1) < 0.1  # whose picture it is has no part in it

@@ -15,7 +15,7 @@ from matchlight.auditing.odd_captions import other_language, same_for_many, set_
 from matchlight.auditing.reasons import conclude
 from matchlight.auditing.report import in_a_sentence
 from matchlight.auditing.verdict import combine
-from matchlight.data.findings import EMPTY, OTHER_LANGUAGE, SAME_CAPTION
+from matchlight.data.findings import EMPTY, OTHER_LANGUAGE, SAME_CAPTION, VAGUE
 
 ENGLISH = ["a dog runs on the grass", "two men ride a horse", "a child in the snow", "the man with a red ball runs"]
 GERMAN = ["ein hund rennt über die wiese", "zwei männer reiten ein pferd", "das kind spielt mit dem hund im schnee"]
@@ -76,7 +76,7 @@ def test_a_caption_that_many_pictures_have_is_its_own_reason_and_never_called_wr
     pairs = named(60, 1)
     pairs = replace(pairs, captions=["A  photo", "a photo"] * 10 + pairs.captions[20:])
     found, _ = made_up(60, 1, noise=0.5)
-    aside = set_aside(pairs, found["rows"], found["group"])
+    aside = set_aside(pairs, found)
     assert (aside[:20] == SAME_CAPTION).all() and (aside[20:] == "").all()
     out = conclude(pairs, found, combine(found, aside=aside != ""), aside)
     assert not out.suspect[:20].any() and (out.reason[:20] == SAME_CAPTION).all()
@@ -97,10 +97,29 @@ def test_captions_of_a_second_language_are_told_as_such():
 def test_captions_of_a_second_language_are_never_called_wrong_and_teach_nothing():
     found, bad = made_up(120, 1, noise=0.2)
     pairs = replace(named(120, 1), captions=ENGLISH * 20 + [f"{GERMAN[k % 3]} {k}" for k in range(40)])
-    aside = set_aside(pairs, found["rows"], found["group"])
+    aside = set_aside(pairs, found)
     foreign = aside == OTHER_LANGUAGE
     assert foreign[80:].all() and not foreign[:80].any()
     assert not combine(found, aside=foreign).suspect[foreign].any()
+
+
+def test_a_caption_that_tells_far_less_than_the_usual_one_is_vague_and_never_called_wrong():
+    found, _ = made_up(120, 1, noise=0.5)
+    found["plain_tells"] = np.where(np.arange(120) < 30, 1.0, np.linspace(1.7, 3, 120))
+    aside = set_aside(named(120, 1), found)
+    assert (aside[:30] == VAGUE).all() and (aside[30:] == "").all()
+    out = conclude(named(120, 1), found, combine(found, aside=aside != ""), aside)
+    assert not out.suspect[:30].any() and (out.reason[:30] == VAGUE).all()
+
+
+def test_a_phrase_that_many_pictures_have_is_vague_and_a_sentence_of_another_language_is_not():
+    phrases = [f"Uploaded by nobody: image number {k}" for k in range(20)]
+    foreign = [f"{GERMAN[k % 3]} zwei {chr(97 + k) * 3}" for k in range(20)]
+    pairs = replace(named(120, 1), captions=[f"{ENGLISH[k % 4]} one{k}" for k in range(80)] + phrases + foreign)
+    found, _ = made_up(120, 1, noise=0.2)
+    found["plain_tells"] = np.where(np.arange(120) < 80, 3.0, 1.0)
+    aside = set_aside(pairs, found)
+    assert (aside[:80] == "").all() and (aside[80:100] == VAGUE).all() and (aside[100:] == OTHER_LANGUAGE).all()
 
 
 def test_an_empty_caption_is_its_own_reason():

@@ -121,7 +121,7 @@ function suggested(pair) {
 const reasons = {
   mismatched: 'To the models, this caption belongs to another picture.',
   'near-duplicate': 'The same picture or the same words are there already.',
-  'caption fits many pictures': 'The caption is true of many pictures: vague rather than wrong.',
+  'caption fits many pictures': 'The caption could stand below many pictures: vague rather than wrong.',
   unreadable: 'The picture could not be read.',
   'empty caption': 'The caption has no letter.',
   'same caption for many pictures': 'Many pictures have this very caption: it says nothing about any of them.',
