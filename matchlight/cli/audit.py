@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # suspects printed
 KEYS = ("pairs", "flagged", "estimated_noise", "seconds")
-TRUTH = ("auroc", "average_precision", "precision", "recall", "recall_at_precision_95", "calibration_error")
+TRUTH = (("auroc", "average_precision", "precision", "recall"), ("recall_at_precision_95", "calibration_error"))
 Pictures = Annotated[
     str,
     typer.Option(
@@ -146,7 +146,8 @@ def _print(audited: Audit) -> None:
         table("", ["worst", "score", "caption"], worst)
     if "auroc" in audited.summary:
         measured: Mapping[str, object] = audited.summary
-        table("", [key.replace("_", " ") for key in TRUTH], [[_figure(measured[key]) for key in TRUTH]])
+        for keys in TRUTH:
+            table("", list(keys), [[_figure(measured[key]) for key in keys]])
     if kinds := audited.summary.get("kinds"):
         rows = [
             [name, of["means"], of["pairs"], f"{of['flagged']:.1%}", f"{of['told']:.1%}"] for name, of in kinds.items()
