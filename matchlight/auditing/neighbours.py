@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchlight.auditing.cells import Cells
+from matchlight.auditing.vector_cells import Cells
 from matchlight.console import track
 from matchlight.inputs.batches import seeded
 

@@ -72,7 +72,7 @@ def test_features_and_training_inputs_come_from_it(stripes):
 
 @pytest.mark.parametrize("name", ["resnet", "stripes:2", "scaled", "timm", "hf:", "lite0:big"])
 def test_a_name_that_is_none_says_which_there_are(stripes, name):
-    known = "lite0, lite1, lite2, tinyvit-5m, timm:NAME, hf:NAME"
+    known = "lite0, lite1, lite2, tinyvit-5m, starter-small, timm:NAME, hf:NAME"
     with pytest.raises(BadInput, match=f"is no backbone; known: {known}") as told:
         backbone(name)
     assert "stripes, scaled:SCALE" in str(told.value)

@@ -124,7 +124,7 @@ def test_frozen_statistics_stay_while_the_weights_learn():
 
 
 def test_an_unknown_backbone_names_the_known_ones():
-    with pytest.raises(BadInput, match="lite0, lite1, lite2, tinyvit-5m, timm:NAME, hf:NAME"):
+    with pytest.raises(BadInput, match="lite0, lite1, lite2, tinyvit-5m, starter-small, timm:NAME, hf:NAME"):
         features.backbone("resnet")
 
 

@@ -9,6 +9,7 @@ token beside it).
 
     base.py             what a backbone is: the class that ours and other people's are made of
     vision_transformer.py  class token and cells; layers, frozen or tuned
+    attention_products.py  attention in bfloat16 on a CPU by plain products
     lite.py             EfficientNet-Lite;  lite_weights.py: its weights, found and checked
     lite_backbones.py   lite0, lite1, lite2
     tiny_vit.py         TinyViT;  tiny_vit_backbone.py: tinyvit-5m, its weights found and loaded

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.core import BadInput
-from matchlight.inputs.backbones.cpu_attention import quick_attention
+from matchlight.inputs.backbones.attention_products import quick_attention
 from matchlight.inputs.preprocessing import Frame, Preprocessing, Size, as_size
 
 Runtime = Literal[

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.inputs.backbones import cpu_attention
-from matchlight.inputs.backbones.cpu_attention import quick_attention
+from matchlight.inputs.backbones import attention_products
+from matchlight.inputs.backbones.attention_products import quick_attention
 
 HEADS, TOKENS, DIM = 3, 37, 16
 
@@ -24,21 +24,21 @@ def sides() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """What was computed by products, on a CPU that is said to have no matrix units."""
-    seen, products = [], cpu_attention.attention
+    seen, products = [], attention_products.attention
 
     def counted(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         seen.append(q)
         return products(q, k, v, scale=scale)
 
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
-    monkeypatch.setattr(cpu_attention, "attention", counted)
+    monkeypatch.setattr(attention_products, "attention", counted)
     return seen
 
 
 @pytest.mark.parametrize("cached", [1, 2 * HEADS * TOKENS**2 * 2, 4 << 20], ids=["one picture", "two", "all at once"])
 @torch.inference_mode()
 def test_products_are_as_near_to_float_as_torchs_own_kernel(sides, calls, cached, monkeypatch) -> None:
-    monkeypatch.setattr(cpu_attention, "CACHED", cached)
+    monkeypatch.setattr(attention_products, "CACHED", cached)
     right = F.scaled_dot_product_attention(*(each.double() for each in sides), scale=0.3)
     own = F.scaled_dot_product_attention(*sides, scale=0.3)
     with quick_attention(sides[0]):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from matchlight.auditing import cells, neighbours
-from matchlight.auditing.cells import Cells
+from matchlight.auditing import neighbours, vector_cells
 from matchlight.auditing.neighbours import AuditedRows, Space, nearest, neighbour_signals
+from matchlight.auditing.vector_cells import Cells
 
 COUNT, TOPICS, K = 3000, 60, 10
 GROUP = np.arange(COUNT) // 3
@@ -29,7 +29,7 @@ def shared(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def test_nearly_all_neighbours_are_found_by_looking_at_a_tenth(vectors: Tensor, monkeypatch) -> None:
-    monkeypatch.setattr(cells, "LOOKED_AT", COUNT // 10)
+    monkeypatch.setattr(vector_cells, "LOOKED_AT", COUNT // 10)
     found = Cells(vectors, GROUP).nearest(vectors, GROUP, K)
     right = nearest(vectors, vectors, (GROUP, GROUP), K)
     assert shared(found, right) > 0.8
@@ -39,14 +39,14 @@ def test_nearly_all_neighbours_are_found_by_looking_at_a_tenth(vectors: Tensor, 
 
 
 def test_looking_into_every_cell_finds_what_comparing_everything_does(vectors: Tensor, monkeypatch) -> None:
-    monkeypatch.setattr(cells, "LOOKED_AT", COUNT)
+    monkeypatch.setattr(vector_cells, "LOOKED_AT", COUNT)
     found = Cells(vectors, GROUP).nearest(vectors, GROUP, K)
     assert shared(found, nearest(vectors, vectors, (GROUP, GROUP), K)) > 0.9999
 
 
 def test_the_answer_does_not_depend_on_who_asks_beside(vectors: Tensor, monkeypatch) -> None:
     whole = Cells(vectors, GROUP).nearest(vectors[:500], GROUP[:500], K)
-    monkeypatch.setattr(cells, "QUERIES", 77)
+    monkeypatch.setattr(vector_cells, "QUERIES", 77)
     assert np.array_equal(Cells(vectors, GROUP).nearest(vectors[:500], GROUP[:500], K), whole)
 
 
@@ -61,7 +61,7 @@ def test_cells_are_used_where_rows_are_many_and_never_where_they_are_named(vecto
     space = Space(vectors[::3], vectors)
     exact = neighbour_signals(space, audited, rows)
     monkeypatch.setattr(neighbours, "FEW", 2000)
-    monkeypatch.setattr(cells, "LOOKED_AT", COUNT // 10)
+    monkeypatch.setattr(vector_cells, "LOOKED_AT", COUNT // 10)
     by_cells, named = neighbour_signals(space, audited, rows), neighbour_signals(space, audited, rows, among=rows)
     assert not np.array_equal(by_cells["text_rows"], exact["text_rows"])
     assert all(np.array_equal(named[name], exact[name], equal_nan=True) for name in exact)
