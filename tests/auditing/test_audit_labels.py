@@ -10,9 +10,10 @@ from sklearn.metrics import roc_auc_score
 from tiny import Arrays
 
 from matchlight import audit
-from matchlight.auditing import _measured, label_errors
+from matchlight.auditing import label_errors
 from matchlight.auditing.label_errors import LabelVerdict, _estimate, find_label_errors, has_single_labels
 from matchlight.auditing.reasons import Findings, LabelFindings, add_labels, conclude_labels
+from matchlight.auditing.truth_check import measured
 from matchlight.core import BadInput
 from matchlight.data.findings import read_findings
 from matchlight.data.noise import Truth, flip_labels
@@ -160,9 +161,9 @@ def test_a_pair_s_score_is_the_lower_of_its_own_and_its_label_s():
 def test_the_truth_about_labels_measures_what_was_thought_of_labels():
     pairs, out = judged_by_hand()
     about_labels = Truth("labels", 0.5, 0, "symmetric", {"image": [1], "text": [3]})
-    assert _measured(pairs, out, about_labels)["auroc"] == 1.0  # .2 and .6 are below .7 and .75
+    assert measured(about_labels, out, pairs)["auroc"] == 1.0  # .2 and .6 are below .7 and .75
     about_pairs = Truth("mismatch", 0.25, 0, "caption", [2])
-    assert _measured(pairs, out, about_pairs)["auroc"] == 1.0  # .1 is the lowest score of a pair, .75 of no label
+    assert measured(about_pairs, out, pairs)["auroc"] == 1.0  # .1 is the lowest score of a pair, .75 of no label
 
 
 def test_the_table_names_the_side_whose_label_is_wrong_and_another_class_for_it(tmp_path):
