@@ -7,7 +7,7 @@ Files in reading order:
 
     folds.py                  cross-validation, and manufactured mismatches
     gallery.py                how a pair scores against a gallery, both ways
-    vector_cells.py                  the nearest of very many vectors
+    vector_cells.py           the nearest of very many vectors
     neighbours.py             similar captions, similar pictures, other captions of the picture
     better_partners.py        pictures and captions that fit better
     quick_models.py           small dual encoders that never see the fold they score

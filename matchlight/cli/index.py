@@ -177,9 +177,8 @@ def search(asked: SearchOptions) -> None:
     if results.nothing_fits:
         say("nothing here looks like that; nearest:")
     how = f"{results.scored:,} of {results.total:,} scored, {results.milliseconds:.0f} ms"
-    said = (
-        ["caption", "row"] if any(hit.row >= 0 for hit in results.hits) else []
-    )  # none where pictures have no captions
+    captioned = any(hit.row >= 0 for hit in results.hits)
+    said = ["caption", "row"] if captioned else []
     names = ["rank", "score", *(["chance"] if results.chances_from else []), "image", *said]
     table(f"{results.query}: {how}", names, [_line(hit)[: len(names)] for hit in results.hits])
     say_next(f"matchlight serve {as_typed(asked.index)}", why="shows the pictures")

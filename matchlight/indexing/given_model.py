@@ -11,8 +11,7 @@ from PIL import Image
 from matchlight import files
 from matchlight.console import BadInput
 from matchlight.data.fingerprints import digest
-from matchlight.indexing import processes
-from matchlight.indexing.index_model import Info
+from matchlight.indexing.index_model import Info, OneVector
 from matchlight.indexing.item_sets import EXTRA, VECTORS, ItemSets
 from matchlight.indexing.query_reader import NO_MODEL, QueryReader
 from matchlight.indexing.scorers import DotProduct, as_float32
@@ -20,27 +19,16 @@ from matchlight.pairs import IMAGE, Pairs
 from matchlight.runs import given_recipe
 
 
-class GivenModel:
+class GivenModel(OneVector):
     """An `IndexModel` of given vectors, compared by their cosine."""
-
-    keeps_padding = False
 
     def __init__(self, info: Info, folder: Path | None = None):
         self.info, self.folder = info, folder or Path(given_recipe.VECTORS)
         self.scorer = self.own_vectors = DotProduct()
 
-    @property
-    def method(self) -> str:
-        """The recipe's name."""
-        return str(self.info["name"])
-
     def mark(self) -> str:
         """Nothing of it can change."""
         return digest()
-
-    def start(self) -> None:
-        """Join the other processes of a build, if there are any."""
-        processes.join()
 
     def data(self, pairs: Pairs) -> GivenData:
         """Data whose pictures and captions are such vectors."""
@@ -53,13 +41,6 @@ class GivenModel:
     def reader(self, padding: int | None = None) -> NoReader:
         """What refuses to read questions."""
         return NoReader()
-
-    def keep_words(self, folder: Path) -> None:
-        """Nothing to do: it reads no question by torch."""
-
-    def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
-        """None: one vector says nothing of its parts."""
-        return None
 
     def copy_to(self, folder: Path) -> None:
         """What it is called, and how long its vectors are."""

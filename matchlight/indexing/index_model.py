@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from matchlight.indexing import processes
 from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.query_reader import QueryReader
 from matchlight.indexing.scorers import OwnVectors, Scorer
@@ -19,7 +20,6 @@ from matchlight.pairs import Pairs
 from matchlight.runs.seen import SEEN
 
 Info = dict[str, Any]  # what recipe.json holds; its values are checked where they are used
-
 
 WORDS = "words.onnx"  # in the model's folder of an index: what reads words, by ONNX Runtime
 KEPT = ("labels.json", "metrics.json", CHANCE, SEEN)  # of a run: what its outputs mean, how it was measured
@@ -93,6 +93,29 @@ class IndexModel(Protocol):
 
     def keep_words(self, folder: Path) -> None:
         """Put what reads words into it as ONNX too, so that searches by words begin without torch."""
+
+
+class OneVector:
+    """What every model says that compares one vector a side and reads questions without torch."""
+
+    keeps_padding = False
+    info: Info
+
+    @property
+    def method(self) -> str:
+        """The recipe's name."""
+        return str(self.info["name"])
+
+    def start(self) -> None:
+        """Join the other processes of a build, if there are any."""
+        processes.join()
+
+    def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
+        """None: one vector says nothing of its parts."""
+        return None
+
+    def keep_words(self, folder: Path) -> None:
+        """Nothing to do: it reads no question by torch."""
 
 
 def copy_kept(source: Path, folder: Path) -> None:

@@ -11,8 +11,7 @@ from PIL import Image
 
 from matchlight import files
 from matchlight.console import BadInput, track
-from matchlight.indexing import processes
-from matchlight.indexing.index_model import Info, copy_kept
+from matchlight.indexing.index_model import Info, OneVector, copy_kept
 from matchlight.indexing.item_sets import EXTRA, VECTORS, ItemSets
 from matchlight.indexing.query_reader import NO_FEATURES, QueryReader, Tokens, check_words, shown_piece, word_tokens
 from matchlight.indexing.scorers import DotProduct
@@ -25,29 +24,18 @@ from matchlight.runs.onnx_recipe import onnx_recipe
 from matchlight.runs.onnx_vectors import BATCH, CAPTIONS
 
 
-class OnnxModel:
+class OnnxModel(OneVector):
     """An `IndexModel` of an exported run."""
-
-    keeps_padding = False
 
     def __init__(self, towers: OnnxTowers, info: Info | None = None):
         self.towers, self.folder = towers, towers.path.parent
         self.info = onnx_recipe(towers) if info is None else info
         self.scorer = self.own_vectors = DotProduct(towers.info["scale"], towers.info["bias"])
 
-    @property
-    def method(self) -> str:
-        """The recipe's name."""
-        return str(self.info["name"])
-
     def mark(self) -> str:
         """Changes when its weights do."""
         with open(files.regular(self.towers.path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-    def start(self) -> None:
-        """Join the other processes of a build, if there are any."""
-        processes.join()
 
     def data(self, pairs: Pairs) -> OnnxData:
         """A data set, as it reads it."""
@@ -56,13 +44,6 @@ class OnnxModel:
     def reader(self, padding: int | None = None) -> OnnxReader:
         """What reads questions."""
         return OnnxReader(self.towers)
-
-    def keep_words(self, folder: Path) -> None:
-        """Nothing to do: it reads no question by torch."""
-
-    def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
-        """None: one vector says nothing of its parts."""
-        return None
 
     def copy_to(self, folder: Path) -> None:
         """The file itself, and what else a run folder of it has."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
-from matchlight.indexing.index_model import DataReader, IndexModel, Info
+from matchlight.indexing.index_model import DataReader, IndexModel, Info, OneVector
 from matchlight.indexing.item_sets import ItemSets
 from matchlight.indexing.onnx_model import OnnxReader
 from matchlight.indexing.query_reader import QueryReader
@@ -18,10 +17,8 @@ from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.pairs import Pairs
 
 
-class WordsModel:
+class WordsModel(OneVector):
     """An `IndexModel` of a run in an index; `opened` opens the run itself."""
-
-    keeps_padding = False
 
     def __init__(self, words: OnnxTowers, info: Info, opened: Callable[[], IndexModel]):
         self.words, self.info, self.folder, self._opened = words, info, words.path.parent, opened
@@ -31,11 +28,6 @@ class WordsModel:
     def run(self) -> IndexModel:
         """The run, by torch."""
         return self._opened()
-
-    @property
-    def method(self) -> str:
-        """The recipe's name."""
-        return str(self.info["name"])
 
     def mark(self) -> str:
         """Changes when its weights do."""
@@ -53,10 +45,6 @@ class WordsModel:
         """What reads questions."""
         sees = self.info["view"]["kind"] != "given"
         return WordsReader(self.words, lambda: self.run.reader(padding), sees=sees)
-
-    def inside(self, image: ItemSets, text: ItemSets) -> tuple[str, np.ndarray] | None:
-        """None: one vector says nothing of its parts."""
-        return None
 
     def copy_to(self, folder: Path) -> None:
         """All that the run needs."""
