@@ -15,13 +15,14 @@ from typing import Unpack
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from matchlight.core import IMAGE, TEXT, BadInput, Embeddings, Matcher
 from matchlight.data.formats.safety import is_inside
 from matchlight.files import is_array_file, write_array
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.evaluation_result import Evaluation
-from matchlight.measuring.metrics import best_threshold, circular_variance
+from matchlight.measuring.metrics import best_threshold
 from matchlight.measuring.protocols import ALL, Options
 from matchlight.measuring.referee import Predicted, Scored, mean_of, report_of
 from matchlight.pairs import Labels, Pairs
@@ -31,6 +32,7 @@ from matchlight.scoring.all_pairs import held_scores, to_host
 from matchlight.scoring.encode import encode_both, predicted
 
 PRECISIONS = ("fp32", "tf32")
+SPREAD = 1 << 24  # numbers of sets looked at together
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,15 @@ def set_spread(matcher: Matcher, images: Embeddings, texts: Embeddings) -> dict[
     several = min(part.vectors.shape[1] for parts in sides.values() for part in parts) > 1
     if not several or not all(isinstance(member.similarity, SetSimilarity) for member in members):
         return None
-    return {side: float(np.mean([circular_variance(p.vectors).mean() for p in parts])) for side, parts in sides.items()}
+    return {side: float(np.mean([_variance(part.vectors) for part in parts])) for side, parts in sides.items()}
+
+
+@torch.inference_mode()
+def _variance(sets: Tensor) -> float:
+    """The mean circular variance of (N, K, D) sets, computed where they are: bringing them to the host costs more."""
+    blocks = sets.split(max(1, SPREAD // max(1, sets.shape[1] * sets.shape[2])))
+    means = [normalize(block.double(), dim=2, eps=1e-300).sum(1).norm(dim=1) / sets.shape[1] for block in blocks]
+    return float((1 - torch.cat(means)).mean())
 
 
 class EvaluateOptions(Options, total=False):
@@ -171,9 +181,21 @@ def scored(
     said: Predicted = {}
     with products_in(how.precision, run.device):
         sides = _encoded(run, inputs, split, quiet=how.quiet)
-        matrix = held_scores(run.matcher, *sides, budget=how.budget, quiet=how.quiet)
+        found = scored_sides(run.matcher, *sides, how, spread=not others)
         if by_labels and pairs.labels is not None and not others and (named := _predicted(run, sides, pairs.labels)):
             said = {"predictions": named, "thresholds": _thresholds(run, inputs, split, quiet=how.quiet)}
+    matrix = found.matrix
     if others:
+        assert isinstance(matrix, Tensor)
         matrix = mean_of(matrix, (_held(one, pairs, split, how) for one in others))
-    return Scored(matrix, by_labels, said, set_spread(run.matcher, *sides) if not others else None)
+    return Scored(matrix, by_labels, said, found.spread)
+
+
+def scored_sides(
+    matcher: Matcher, images: Embeddings, texts: Embeddings, how: Scoring | None = None, *, spread: bool = True
+) -> Scored:
+    """The same of pictures and captions that are encoded already; `spread`: how far the vectors of sets are apart."""
+    asked = how or Scoring()
+    with products_in(asked.precision, images.members[0].vectors.device):
+        matrix = held_scores(matcher, images, texts, budget=asked.budget, quiet=asked.quiet)
+    return Scored(matrix, spread=set_spread(matcher, images, texts) if spread else None)

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from matchlight.core import BadInput
 from matchlight.measuring.metrics.arrays import Places
-from matchlight.measuring.metrics.blocks import Scores, Window, spans
+from matchlight.measuring.metrics.blocks import Scores, Window, spans, workers
 from matchlight.measuring.metrics.links import Links
 
 FEW = 32  # up to so many items a query, counting is quicker than sorting its list
 EXACT = 1 << 24  # whole numbers that float32 counts without error
-AT_ONCE = 16  # a GPU reads so many times as much at once as a CPU, whose caches are small
+AT_ONCE = 64  # a GPU reads so many times as much at once as a CPU: each block costs launches and a wait
 
 
 def blocks(scores: Scores, budget: int) -> Iterator[tuple[int, int, Tensor]]:
     """(first query, one behind the last, their scores as floats); a score that is not a number is an error."""
     base = scores.base if isinstance(scores, Window) else scores
     assert isinstance(base, Tensor)
-    for q0, q1 in spans(scores, budget * AT_ONCE if base.device.type == "cuda" else budget):
+    for q0, q1 in spans(scores, _room(budget, base.device)):
         block = scores[q0:q1]
         assert isinstance(block, Tensor)
         block = block if block.dtype in (torch.float32, torch.float64) else _widened(block)
@@ -34,6 +34,13 @@ def blocks(scores: Scores, budget: int) -> Iterator[tuple[int, int, Tensor]]:
             row, column = block.isnan().nonzero()[0].tolist()
             raise BadInput(f"scores: row {q0 + row}, column {column} is not a number (NaN); every pair needs a score")
         yield q0, q1, block
+
+
+def _room(budget: int, device: torch.device) -> int:
+    """Bytes for `spans`, which shares them out among threads: on a GPU one works for all."""
+    if device.type != "cuda":
+        return budget
+    return workers() * min(budget * AT_ONCE, torch.cuda.mem_get_info(device)[0] // 4)
 
 
 def _widened(block: Tensor) -> Tensor:

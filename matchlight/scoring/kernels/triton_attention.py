@@ -16,37 +16,54 @@ import triton.language as tl
 
 
 @triton.jit
-def _lengths(x):
-    """|x| as matrix units and cosines want it: never the root of a negative."""
-    return tl.sqrt(tl.maximum(x, 0.0))
-
-
-@triton.jit
 def _clip(x, NORM: tl.constexpr):
     if NORM == "clipped_l2norm" or NORM == "clipped":
-        x = tl.where(x > 0, x, 0.1 * x)
+        x = tl.maximum(x, 0.1 * x)
     return x
 
 
 @triton.jit
 def _gate(a, count, AXIS: tl.constexpr, GATE: tl.constexpr):
-    """BFAN's hard gate on weights that sum to 1 along AXIS; a query that keeps nothing sees nothing."""
+    """BFAN's hard gate along AXIS; a query that keeps nothing sees nothing."""
     if GATE == "equal":
         keep = a * count > tl.expand_dims(tl.sum(a, AXIS), AXIS)
     else:
         root = tl.sqrt(a)
         keep = a * tl.expand_dims(tl.sum(root, AXIS), AXIS) > tl.expand_dims(tl.sum(a * root, AXIS), AXIS)
-    kept = tl.where(keep, a, 0.0)
-    total = tl.sum(kept, AXIS)
-    return kept / tl.expand_dims(tl.where(total > 0, total, 1.0), AXIS)
+    return tl.where(keep, a, 0.0)
 
 
 @triton.jit
-def _softmax(x, real, AXIS: tl.constexpr):
-    """Softmax along AXIS over what is real; all padding gives all 0."""
+def _rates(square, temperature, NORM: tl.constexpr):
+    """What clipped products are multiplied with to be powers of two; `square`: the sum of squares they are scaled by."""
+    rate = temperature * 1.4426950408889634  # exp(x) is two to the power of x log2(e)
+    if NORM == "clipped_l2norm" or NORM == "l2norm":
+        return rate / (tl.sqrt(square) + 1e-8)
+    return tl.zeros_like(square) + rate
+
+
+@triton.jit
+def _weights(x, real, AXIS: tl.constexpr, MASKED: tl.constexpr):
+    """Two to the power of x, the largest 1 along AXIS: a softmax but for its sum, which no cosine sees."""
     x = tl.where(real, x, -1e30)
-    e = tl.where(real, tl.exp(x - tl.expand_dims(tl.max(x, AXIS), AXIS)), 0.0)
-    return e / tl.expand_dims(tl.maximum(tl.sum(e, AXIS), 1e-30), AXIS)
+    e = tl.exp2(x - tl.expand_dims(tl.max(x, AXIS), AXIS))
+    return tl.where(real, e, 0.0) if MASKED else e  # unless all is masked, what is not real is 0 already
+
+
+@triton.jit
+def _square_length(a, gram, AXIS: tl.constexpr, DOT: tl.constexpr):
+    """a G a of each query, which is the square of the length of what it saw."""
+    if AXIS == 1:
+        if DOT == "fp16":
+            met = tl.dot(a.to(tl.float16), gram.to(tl.float16))
+        else:
+            met = tl.dot(a, gram, input_precision=DOT)
+    else:
+        if DOT == "fp16":
+            met = tl.dot(gram.to(tl.float16), a.to(tl.float16))
+        else:
+            met = tl.dot(gram, a, input_precision=DOT)
+    return tl.maximum(tl.sum(met * a, AXIS), 0.0)
 
 
 @triton.jit
@@ -73,16 +90,13 @@ def _regions_real(real, picture, r, inside, R: tl.constexpr, MASKED: tl.constexp
 
 @triton.jit
 def word_attention(
-    seen, word_real, region_real, temperature,
-    C: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr,
+    seen, region_real, temperature,
+    C: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """(C captions x L words, RP regions) products -> weights of the regions for each word."""
-    x = _clip(seen, NORM)
-    if NORM == "clipped_l2norm" or NORM == "l2norm":
-        cube = tl.reshape(x, (C, L, RP))
-        size = tl.sqrt(tl.sum(cube * cube, 1)) + 1e-8  # over the words of each caption
-        x = tl.reshape(cube / tl.expand_dims(size, 1), (C * L, RP))
-    a = _softmax(temperature * x, region_real[None, :] & word_real[:, None], 1)
+    """(C captions x L words, RP regions) products -> weights of the regions for each word, the largest 1."""
+    x = tl.reshape(_clip(seen, NORM), (C, L, RP))
+    rate = _rates(tl.sum(x * x, 1), temperature, NORM)  # over the words of each caption
+    a = _weights(tl.reshape(x * tl.expand_dims(rate, 1), (C * L, RP)), region_real[None, :], 1, MASKED)
     if GATE != "none":
         a = _gate(a, tl.sum(region_real.to(tl.float32), 0), 1, GATE)
     return a
@@ -107,10 +121,10 @@ def words_look(
     region_real = _regions_real(real, picture, r, r < R, R, MASKED)
     place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
     seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    a = word_attention(seen, word_real, region_real, temperature, C, L, RP, NORM, GATE)
+    a = word_attention(seen, region_real, temperature, C, L, RP, NORM, GATE, MASKED)
     corner = (r[:, None] < R) & (r[None, :] < R)
     g = tl.load(gram + picture * R * R + r[:, None] * R + r[None, :], mask=corner, other=0.0)
-    length = _lengths(tl.sum(tl.dot(a, g, input_precision=DOT) * a, 1))
+    length = tl.sqrt(_square_length(a, g, 1, DOT))
     own = tl.load(size + word, mask=word_real, other=1.0)
     cos = tl.sum(a * seen, 1) / tl.maximum(length * own, 1e-8)
     score = _aggregate(tl.reshape(cos, (C, L)), tl.reshape(word_real, (C, L)), lse, AGGREGATE)
@@ -138,16 +152,13 @@ def regions_look(
     word = tl.load(starts + caption) + line
     place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
     seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    x = _clip(seen, NORM)
-    if NORM == "clipped_l2norm" or NORM == "l2norm":
-        cube = tl.reshape(x, (L, P, RP))
-        norm = tl.sqrt(tl.sum(cube * cube, 2)) + 1e-8  # over the regions of each picture
-        x = tl.reshape(cube / tl.expand_dims(norm, 2), (L, P * RP))
-    a = _softmax(temperature * x, word_real[:, None] & region_real[None, :], 0)
+    x = tl.reshape(_clip(seen, NORM), (L, P, RP))
+    rate = _rates(tl.sum(x * x, 2), temperature, NORM)  # over the regions of each picture
+    a = _weights(tl.reshape(x * tl.expand_dims(rate, 2), (L, P * RP)), word_real[:, None], 0, False)
     if GATE != "none":
         a = _gate(a, count.to(tl.float32), 0, GATE)
     g = tl.load(gram + slot.to(tl.int64) * L * L + line[:, None] * L + line[None, :])
-    length = _lengths(tl.sum(tl.dot(g, a, input_precision=DOT) * a, 0))
+    length = tl.sqrt(_square_length(a, g, 0, DOT))
     own = tl.load(size + picture * R + r, mask=region_real, other=1.0)
     cos = tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8)
     score = _aggregate(tl.reshape(cos, (P, RP)), tl.reshape(region_real, (P, RP)), lse, AGGREGATE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from matchlight.scoring.kernels.triton_attention import _lengths, _regions_real, _softmax, word_attention
+from matchlight.scoring.kernels.triton_attention import _regions_real, _square_length, word_attention
 
 
 # Numbers that change from block to block are not worth a compilation each.
@@ -36,10 +36,10 @@ def attend(
     region_real = _regions_real(real, picture, r, r < R, R, MASKED)
     place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
     seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    a = word_attention(seen, word_real, region_real, temperature, C, L, RP, NORM, "none")
+    a = word_attention(seen, region_real, temperature, C, L, RP, NORM, "none", MASKED)
     corner = (r[:, None] < R) & (r[None, :] < R)
     g = tl.load(gram + picture * R * R + r[:, None] * R + r[None, :], mask=corner, other=0.0)
-    length = _lengths(tl.sum(tl.dot(a, g, input_precision=DOT) * a, 1))
+    length = tl.sqrt(_square_length(a, g, 1, DOT))
     line = picture.to(tl.int64) * words + word
     tl.store(scale + line, 1.0 / (length + 1e-8), mask=word_real)
     spot = weights + line[:, None] * R + r[None, :]
@@ -80,6 +80,14 @@ def compare(
     tl.store(spot, (total / size[:, None]).to(out.dtype.element_ty), mask=live[:, None] & (column[None, :] < S))
 
 
+@triton.jit
+def softmax(x, real, AXIS: tl.constexpr):
+    """Softmax along AXIS over what is real; all padding gives all 0."""
+    x = tl.where(real, x, -1e30)
+    e = tl.where(real, tl.exp(x - tl.expand_dims(tl.max(x, AXIS), AXIS)), 0.0)
+    return e / tl.expand_dims(tl.maximum(tl.sum(e, AXIS), 1e-30), AXIS)
+
+
 @triton.jit(do_not_specialize=["total", "nodes", "span"])
 def reason(
     x, mix, shift, layer, bias, out, total, nodes, span,
@@ -99,7 +107,7 @@ def reason(
         some = tl.load(here + (d + b)[None, :], mask=live[:, None], other=0.0)
         logits = tl.dot(asked.to(some.dtype), tl.trans(some), logits, input_precision=DOT)
     pair = m // nodes
-    edges = _softmax(logits, (pair[:, None] == pair[None, :]) & live[None, :], 1)
+    edges = softmax(logits, (pair[:, None] == pair[None, :]) & live[None, :], 1)
     mixed = tl.dot(edges.to(every.dtype), every, input_precision=DOT).to(every.dtype)
     for d in range(0, S, B):
         w = tl.load(layer + k[:, None] * S + (d + b)[None, :])
