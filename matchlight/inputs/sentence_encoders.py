@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from matchlight.console import track
 from matchlight.core import BadInput
+from matchlight.inputs.compiled import Compiles, QuickInTraining
 from matchlight.inputs.text import pad
 from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.hub import is_known as _hub_is_known
@@ -142,7 +143,7 @@ class Block(nn.Module):
         return self.narrow_norm(x + self.dropout(self.narrow(F.gelu(self.wide(x)))))
 
 
-class Bert(nn.Module):
+class Bert(Compiles):
     """BERT's encoder (Devlin et al., arXiv:1810.04805) for single sentences; the sizes are MiniLM's."""
 
     # how the published files call each part, and how it is called here; the first that fits is taken
@@ -184,6 +185,11 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return x
+
+    def compile_training(self) -> None:
+        """Its layers, for captions of any length."""
+        for block in self.blocks:
+            block.forward = QuickInTraining(block, block.forward, dynamic=True)  # type: ignore[method-assign]
 
     def load_published(self, weights: dict[str, Tensor]) -> None:
         """Take weights under the names of the published files; the unused pooler and position ids are left out."""

@@ -10,6 +10,7 @@ feature of the whole picture or caption added (`whole=False`: it has not).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.core import Embedding
+from matchlight.inputs.compiled import Compiles, QuickInTraining
 
 EPS = 1e-7
 
@@ -106,7 +108,7 @@ class Slots:
     padding: str = "masked"  # | "official": padding competes too, as in the authors' code
 
 
-class SetPrediction(nn.Module):
+class SetPrediction(Compiles):
     """Inputs (N, L, inside) and a feature of the whole -> K unit vectors each; all rounds share their weights."""
 
     def __init__(self, dim: int, inside: int, slots: Slots):
@@ -123,16 +125,15 @@ class SetPrediction(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
         self.dropout = nn.Dropout(slots.dropout)
+        self._round: Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] = self._compete
         self.keep_attention = False  # for figures: Embedding.extra["attention"] is (N, L, rounds, heads, K)
 
     def forward(self, x: Tensor, mask: Tensor | None, whole: Tensor | None, codes: Tensor | None = None) -> Embedding:
         """Sets of unit vectors; outside inference mode with what the slots alone found, for the diversity loss."""
-        slots, seen = self.start(x.shape[0]), []
+        slots, seen = self.start(x.shape[0]).contiguous(), []  # laid out as after any round: compiled once
         key, value = self.compete.inputs(x, codes)
         for _ in range(self.depth):
-            share = self.compete.shares(slots, key, mask)
-            slots = self._updated(slots, self.compete(share, value))
-            slots = slots + self.think(slots)
+            slots, share = self._round(slots, key, value, mask)
             seen += [share] if self.keep_attention else []
         elements = self.norm(slots)
         full = elements if self.whole_norm is None or whole is None else elements + self.whole_norm(whole)[:, None]
@@ -140,6 +141,16 @@ class SetPrediction(nn.Module):
         if seen:
             extra["attention"] = torch.stack(seen).permute(1, 4, 0, 2, 3).contiguous()
         return Embedding(F.normalize(full.float(), dim=-1), None, extra)
+
+    def _compete(self, slots: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One round: the slots behind it, and how the inputs were shared out."""
+        share = self.compete.shares(slots, key, mask)
+        slots = self._updated(slots, self.compete(share, value))
+        return slots + self.think(slots), share
+
+    def compile_training(self) -> None:
+        """Its rounds, for any number of inputs."""
+        self._round = QuickInTraining(self, self._compete, dynamic=True)
 
     def _updated(self, slots: Tensor, taken: Tensor) -> Tensor:
         if self.cell is None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Group, Items, Matcher, Objective, Rates, Scores
 from matchlight.inputs.batches import Table
+from matchlight.inputs.compiled import compile_training
 from matchlight.scoring.all_pairs import trim
 from matchlight.training import checkpoints
 from matchlight.training.optimisers import AdamP
@@ -57,7 +58,7 @@ class NetworkPlan:
 class Network:
     """Built fresh from a plan under a seed; two co-taught networks are two of these."""
 
-    def __init__(self, plan: NetworkPlan, *, seed: int, device: torch.device, name: str = "A"):
+    def __init__(self, plan: NetworkPlan, *, seed: int, device: torch.device, name: str = "A", compiled: bool = False):
         devices.seed(seed)
         self.plan = plan
         self.device = device
@@ -66,6 +67,8 @@ class Network:
         self.optimiser = self._optimiser(plan.groups(self.matcher, self.objective))
         self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if plan.ema else None
         self.steps = 0
+        if compiled:
+            compile_training(self.matcher)
 
     def begin(self, table: Table, rows: np.ndarray, seed: int) -> None:
         """Before the first step: what the plan finds in the data rather than by steps."""

@@ -17,6 +17,7 @@ import torch
 from matchlight import devices, files
 from matchlight.console import say
 from matchlight.core import BadInput, Batch, Matcher
+from matchlight.inputs import compiled
 from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
@@ -56,9 +57,8 @@ class Trainer:
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
         self.rows, self.held = self._learnt_and_held_rows()
         names = recipe.strategy.networks
-        self.networks = {
-            name: Network(recipe, seed=seed + 1000 * k, device=self.device, name=name) for k, name in enumerate(names)
-        }
+        self.compiled = compiled.is_wanted(self.device, recipe.epochs * len(names) * len(self.rows) // recipe.batch)
+        self.networks = {name: self.fresh_network(name, seed + 1000 * k) for k, name in enumerate(names)}
         self.epoch = self.phase = self.step = self.total_steps = 0
         self.phases = 1
         self.resumed_from: int | None = None
@@ -109,9 +109,13 @@ class Trainer:
             name, form = ("rsum", ".1f") if self.recipe.protocol == "recall" else ("map", ".4g")
             say(f"before the first step: val {name} {self._value(report):{form}}")
 
+    def fresh_network(self, name: str, seed: int) -> Network:
+        """A network as its plan builds it."""
+        return Network(self.recipe, seed=seed, device=self.device, name=name, compiled=self.compiled)
+
     def fresh(self, name: str, *, seed: int) -> Network:
         """A new network that has taken no step."""
-        network = Network(self.recipe, seed=seed, device=self.device, name=name)
+        network = self.fresh_network(name, seed)
         network.begin(self.table, self.rows, seed)
         return network
 

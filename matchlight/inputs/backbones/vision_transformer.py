@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from matchlight.core import BadInput
 from matchlight.inputs.backbones.base import Backbone
+from matchlight.inputs.compiled import Compiles, QuickInTraining
 from matchlight.inputs.preprocessing import Size
 
 Tokens = Literal["cells", "class", "both"]
@@ -63,7 +64,7 @@ class Tuning:
     checkpointing: bool = False  # activations are computed again in the backward pass: slower, far less memory
 
 
-class TokenBackbone(Backbone):
+class TokenBackbone(Backbone, Compiles):
     """A library's network: a vision transformer (equal layers over patches, mostly with a class token) or a CNN."""
 
     tokens: Tokens = "both"
@@ -139,6 +140,12 @@ class TokenBackbone(Backbone):
         if tuning.checkpointing:
             for layer in stack:
                 layer.forward = partial(_recomputed, layer.forward)
+
+    def compile_training(self) -> None:
+        """Its layers, where it is a stack of them that learns; pictures of training have one size."""
+        if self.has_class_token and any(one.requires_grad for one in self.parameters()):
+            for layer in self.layers()[1]:
+                layer.forward = QuickInTraining(layer, layer.forward, dynamic=False)
 
 
 def _is_stack(part: nn.Module) -> bool:
