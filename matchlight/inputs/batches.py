@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight import devices
@@ -21,6 +23,7 @@ from matchlight.pairs import FeatureSource, Pairs
 T = TypeVar("T")
 WINDOW = 4096  # rows that are shuffled among each other where pictures are read in blocks
 SMALL = 8  # rows: a last batch of fewer joins the one before
+WORDS = 8  # captions are filled up to a multiple of this where steps are kept as graphs
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -150,6 +153,16 @@ def collate(
         TEXT: table.items(TEXT, texts[devices.shard(len(texts))]),
     }
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
+
+
+def filled(batch: Batch) -> Batch:
+    """The same batch with its word ids filled up to a multiple of WORDS: few shapes, which can be kept as graphs."""
+    texts = batch.sides[TEXT]
+    more = -texts.x.shape[1] % WORDS if texts.mask is not None and texts.x.dim() == 2 else 0
+    if texts.mask is None or not more or texts.x.is_floating_point():
+        return batch
+    wide = replace(texts, x=F.pad(texts.x, (0, more)), mask=F.pad(texts.mask, (0, more)))
+    return replace(batch, sides={**batch.sides, TEXT: wide})
 
 
 def _joined(own: np.ndarray, wanted: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -1,0 +1,168 @@
+"""Steps as CUDA graphs: what a step launches is recorded once for each shape of batch, then launched as one.
+
+A small model's step is some thousand kernels, and a host takes longer to launch them than a GPU to run them. A graph
+reads its batch where it was recorded, so a batch is copied there first; what else changes from step to step (draws, the
+weight of a phase) comes with it as tensors. Draws of dropout follow from the generator's seed in a graph as elsewhere.
+
+A step that waits for the device cannot be recorded: the step before is watched, and such steps stay as they are.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from matchlight.console import say
+from matchlight.core import Batch, Items
+
+Named = dict[str, Tensor]
+Work = Callable[[Named], Named]
+Replay = Callable[[], Named]
+Record = Callable[[Callable[[], Named]], Replay]
+Key = tuple[Hashable, ...]
+
+SEEN = 2  # steps of a shape before it is recorded: rare shapes are not worth it, and kernels are chosen by then
+MOST = 24  # shapes a network
+DRAWS = 4  # seeds that encoders may ask for in a step
+WAITS = "synchronizing CUDA operation"
+
+
+class Graphs:
+    """How steps are recorded on one device: graphs share a pool, since one runs at a time."""
+
+    def __init__(self, device: torch.device, *, alone: AbstractContextManager[object] | None = None):
+        self.device = device
+        self.alone = alone or nullcontext()  # held while the device must not be used by another thread
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.refused = ""
+
+    def record(self, work: Callable[[], Named]) -> Replay:
+        """Work that is not done now but each time the result is called; what it gives is overwritten each time."""
+        gc.collect()  # an old step's gradients would be tied to the stream it ran on
+        graph = torch.cuda.CUDAGraph()
+        with self.alone, torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            found = work()
+
+        def replay() -> Named:
+            graph.replay()
+            return found
+
+        return replay
+
+    @contextmanager
+    def watched(self) -> Iterator[list[str]]:
+        """Steps in here are told of when they wait for the device."""
+        waits: list[str] = []
+        if self.device.type != "cuda":
+            yield waits
+            return
+        with self.alone, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield waits
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+                waits += [f"{one.filename}:{one.lineno}" for one in told if WAITS in str(one.message)]
+
+    def refuse(self, why: str) -> None:
+        """From here on everything is launched step by step."""
+        self.refused = " ".join(why.split())[:160]
+        say(f"steps are launched one kernel at a time: they cannot be kept as graphs ({self.refused})")
+
+
+@dataclass
+class Recorded:
+    """A step of one shape: where its inputs are read, and how it is done again."""
+
+    inputs: Named
+    replay: Replay
+    held: tuple[object, ...]  # what the key names by its place in memory
+
+    def __call__(self, inputs: Named) -> Named:
+        """What the step gives for these inputs."""
+        for name, static in self.inputs.items():
+            static.copy_(inputs[name], non_blocking=True)
+        return {name: value.clone() for name, value in self.replay().items()}
+
+
+class GraphedSteps:
+    """The steps of one network by their shape; whoever has none of a shape yet does the step as usual."""
+
+    def __init__(self, graphs: Graphs):
+        self.graphs = graphs
+        self.seen: dict[Key, int] = {}
+        self.recorded: dict[Key, Recorded] = {}
+
+    def __call__(self, key: Key, inputs: Named, work: Work, usual: Callable[[], Named], held: object) -> Named:
+        """One step: replayed, recorded and then replayed, or as usual."""
+        key = (*key, tuple((name, value.shape, value.dtype) for name, value in inputs.items()))
+        if (known := self.recorded.get(key)) is not None:
+            return known(inputs)
+        times = self.seen[key] = self.seen.get(key, 0) + 1
+        if self.graphs.refused or len(self.recorded) >= MOST or times < SEEN:
+            return usual()
+        if times == SEEN:
+            with self.graphs.watched() as waits:
+                found = usual()
+            if waits:
+                self.graphs.refuse(f"{waits[0]} waits for the device")
+            return found
+        return self._first(key, inputs, work, usual, held)
+
+    def _first(self, key: Key, inputs: Named, work: Work, usual: Callable[[], Named], held: object) -> Named:
+        static = {name: value.to(self.graphs.device, copy=True) for name, value in inputs.items()}
+        try:
+            replay = self.graphs.record(lambda: work(static))
+        except RuntimeError as problem:
+            self.graphs.refuse(str(problem))
+            return usual()
+        self.recorded[key] = Recorded(static, replay, (held,))
+        return self.recorded[key](inputs)
+
+
+# ---- what a step reads -----------------------------------------------------------------------------------------------
+
+
+def tensors_of(batch: Batch) -> Named:
+    """The tensors of a batch by name, but those that stay on the CPU (lengths of captions) where it does not."""
+    found: Named = {"row": batch.row}
+    for side, items in batch.sides.items():
+        mask = {} if items.mask is None else {"mask": items.mask}
+        own = {"x": items.x, "id": items.id, **mask, **{f"extra/{k}": v for k, v in items.extra.items()}}
+        found |= {f"side/{side}/{name}": value for name, value in own.items()}
+    found |= {f"link/{name}": value for name, value in batch.links.items()}
+    found |= {f"extra/{name}": value for name, value in batch.extra.items()}
+    there = batch.row.device
+    return {name: value for name, value in found.items() if value.device == there and not name.endswith("/length")}
+
+
+def with_tensors(batch: Batch, tensors: Named) -> Batch:
+    """The same batch made of other tensors; what is not among them is left out."""
+
+    def items(side: str, own: Items) -> Items:
+        begin = f"side/{side}/"
+        extra = {k: tensors[f"{begin}extra/{k}"] for k in own.extra if f"{begin}extra/{k}" in tensors}
+        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra)
+
+    sides = {side: items(side, own) for side, own in batch.sides.items()}
+    links = {name: tensors[f"link/{name}"] for name in batch.links}
+    return replace(
+        batch, sides=sides, links=links, row=tensors["row"], extra={k: tensors[f"extra/{k}"] for k in batch.extra}
+    )
+
+
+def signature(module: nn.Module) -> Key:
+    """What tells two losses apart: kind, settings, learnt parts. A graph is recorded for one such."""
+    plain = (bool, int, float, str, type(None))
+    own = sorted((k, v) for k, v in vars(module).items() if not k.startswith("_"))
+    settings = tuple((name, value if isinstance(value, plain) else id(value)) for name, value in own)
+    learnt = tuple(id(value) for value in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
+    parts = tuple((name, signature(part)) for name, part in module.named_children())
+    return (type(module), settings, learnt, parts)
