@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight import devices
-from matchlight.core import IMAGE, TEXT, Batch, Items
+from matchlight.core import IMAGE, TEXT, Batch, Items, Named
 from matchlight.inputs.caption_states import CaptionStates
 from matchlight.inputs.features.stream import PixelStream
 from matchlight.inputs.text import Captions, Vocabulary
@@ -235,6 +236,64 @@ def plan_pictures(
     near = None if blocks is None else blocks[names]
     parts = plan(np.arange(len(names)), each, rng, even=even, near=near)
     return [np.concatenate([rows_of[k] for k in part]) for part in parts]
+
+
+def tensors_of(batch: Batch) -> Named:
+    """The tensors of a batch by name, but those that stay on the CPU (lengths of captions) where it does not."""
+    found: Named = {"row": batch.row}
+    for side, items in batch.sides.items():
+        mask = {} if items.mask is None else {"mask": items.mask}
+        own = {"x": items.x, "id": items.id, **mask, **{f"extra/{k}": v for k, v in items.extra.items()}}
+        found |= {f"side/{side}/{name}": value for name, value in own.items()}
+    found |= {f"link/{name}": value for name, value in batch.links.items()}
+    found |= {f"extra/{name}": value for name, value in batch.extra.items()}
+    there = batch.row.device
+    return {name: value for name, value in found.items() if value.device == there and not name.endswith("/length")}
+
+
+def with_tensors(batch: Batch, tensors: Named) -> Batch:
+    """The same batch made of other tensors; what is not among them is left out."""
+
+    def items(side: str, own: Items) -> Items:
+        begin = f"side/{side}/"
+        extra = {k: tensors[f"{begin}extra/{k}"] for k in own.extra if f"{begin}extra/{k}" in tensors}
+        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra)
+
+    sides = {side: items(side, own) for side, own in batch.sides.items()}
+    links = {name: tensors[f"link/{name}"] for name in batch.links}
+    return replace(
+        batch, sides=sides, links=links, row=tensors["row"], extra={k: tensors[f"extra/{k}"] for k in batch.extra}
+    )
+
+
+class Feed:
+    """Batches that are made ahead reach a GPU beside its work: a stream of their own copies them.
+
+    On the stream of the steps, a copy would wait for the steps queued before it, and whoever needs it for that copy.
+    """
+
+    def __init__(self, device: torch.device, *, alone: AbstractContextManager[object] | None = None):
+        self.device = device
+        self.alone = alone or nullcontext()  # held while a batch is made: who records a graph wants the device alone
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def batches(self, make: Callable[[int], Batch], steps: range) -> Iterator[Batch]:
+        """make(step) for each step, on the device."""
+        stream = self.stream
+        if stream is None:
+            yield from ahead(lambda step: make(step).to(self.device), steps)
+            return
+
+        def sent(step: int) -> tuple[Batch, torch.cuda.Event]:
+            with self.alone, torch.cuda.stream(stream):
+                return make(step).to(self.device), stream.record_event()
+
+        for batch, copied in ahead(sent, steps):
+            here = torch.cuda.current_stream(self.device)
+            here.wait_event(copied)
+            for tensor in tensors_of(batch).values():
+                tensor.record_stream(here)
+            yield batch
 
 
 def ahead(make: Callable[[int], T], steps: range, *, depth: int = 2) -> Iterator[T]:

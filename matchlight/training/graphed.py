@@ -13,15 +13,14 @@ import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from matchlight.console import say
-from matchlight.core import Batch, Items
+from matchlight.core import Named
 
-Named = dict[str, Tensor]
 Work = Callable[[Named], Named]
 Replay = Callable[[], Named]
 Record = Callable[[Callable[[], Named]], Replay]
@@ -127,35 +126,7 @@ class GraphedSteps:
         return self.recorded[key](inputs)
 
 
-# ---- what a step reads -----------------------------------------------------------------------------------------------
-
-
-def tensors_of(batch: Batch) -> Named:
-    """The tensors of a batch by name, but those that stay on the CPU (lengths of captions) where it does not."""
-    found: Named = {"row": batch.row}
-    for side, items in batch.sides.items():
-        mask = {} if items.mask is None else {"mask": items.mask}
-        own = {"x": items.x, "id": items.id, **mask, **{f"extra/{k}": v for k, v in items.extra.items()}}
-        found |= {f"side/{side}/{name}": value for name, value in own.items()}
-    found |= {f"link/{name}": value for name, value in batch.links.items()}
-    found |= {f"extra/{name}": value for name, value in batch.extra.items()}
-    there = batch.row.device
-    return {name: value for name, value in found.items() if value.device == there and not name.endswith("/length")}
-
-
-def with_tensors(batch: Batch, tensors: Named) -> Batch:
-    """The same batch made of other tensors; what is not among them is left out."""
-
-    def items(side: str, own: Items) -> Items:
-        begin = f"side/{side}/"
-        extra = {k: tensors[f"{begin}extra/{k}"] for k in own.extra if f"{begin}extra/{k}" in tensors}
-        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra)
-
-    sides = {side: items(side, own) for side, own in batch.sides.items()}
-    links = {name: tensors[f"link/{name}"] for name in batch.links}
-    return replace(
-        batch, sides=sides, links=links, row=tensors["row"], extra={k: tensors[f"extra/{k}"] for k in batch.extra}
-    )
+# ---- what a step depends on ------------------------------------------------------------------------------------------
 
 
 def signature(module: nn.Module) -> Key:

@@ -17,8 +17,8 @@ import torch
 
 from matchlight import devices, files
 from matchlight.console import say
-from matchlight.core import BadInput, Batch, Matcher, Objective, Seed
-from matchlight.inputs.batches import ahead, collate, fewest, filled, plan, seeded
+from matchlight.core import BadInput, Batch, Matcher, Named, Objective, Seed
+from matchlight.inputs.batches import Feed, collate, fewest, filled, plan, seeded, tensors_of, with_tensors
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
@@ -27,7 +27,7 @@ from matchlight.scoring.encode import encode_both, predicted
 from matchlight.training import checkpoints
 from matchlight.training.callbacks import Callback, EpochLine
 from matchlight.training.contract import Best, Phase, Recipe
-from matchlight.training.graphed import DRAWS, GraphedSteps, Graphs, Named, signature, tensors_of, with_tensors
+from matchlight.training.graphed import DRAWS, GraphedSteps, Graphs, signature
 from matchlight.training.network import OBJECTIVE, RECORDED, Network, objectives_of, score_batch, whole_batch
 
 Report = Mapping[str, object]  # what a protocol measured
@@ -56,8 +56,9 @@ class Trainer:
         self.table, self.pairs = inputs.table, inputs.table.pairs
         self.seed, self.device, self.precision = seed, torch.device(device), precision
         self.save_minutes = save_minutes
-        self.alone = threading.Lock()  # held by whoever needs the device to itself, the loader or a recording
-        self.graphs = Graphs(self.device, alone=self.alone) if graphs and self._can_record() else None
+        alone = threading.Lock()  # of who makes batches and who records graphs
+        self.graphs = Graphs(self.device, alone=alone) if graphs and self._can_record() else None
+        self.feed = Feed(self.device, alone=alone)
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
         self.rows, self.held = self._learnt_and_held_rows()
         names = recipe.strategy.networks
@@ -168,13 +169,10 @@ class Trainer:
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
             more = phase.companions(batches[step], chance) if phase.companions else None
-            with self.alone:
-                whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
-                if self.graphs is not None and not network.matcher.depends_on_padding:
-                    whole = filled(whole)
-                return whole.to(self.device)  # here, where nothing waits for the copies
+            whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
+            return filled(whole) if self.graphs is not None and not network.matcher.depends_on_padding else whole
 
-        for batch in ahead(make, range(self.step, len(batches))):
+        for batch in self.feed.batches(make, range(self.step, len(batches))):
             self._step(network, phase, batch, len(batches))
             self.step += 1
             self.total_steps += 1

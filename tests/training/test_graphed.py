@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from matchlight.inputs.batches import collate, filled
+from matchlight.core import Named
+from matchlight.inputs.batches import collate, filled, tensors_of, with_tensors
 from matchlight.inputs.prepare import View, prepare
-from matchlight.training.graphed import SEEN, Graphs, Named, Replay, signature, tensors_of, with_tensors
+from matchlight.training.graphed import SEEN, Graphs, Replay, signature
 from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs
