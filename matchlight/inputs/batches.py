@@ -284,6 +284,8 @@ class Feed:
             yield from ahead(lambda step: make(step).to(self.device), steps)
             return
 
+        stream.wait_stream(torch.cuda.current_stream(self.device))  # features that live there were put there before
+
         def sent(step: int) -> tuple[Batch, torch.cuda.Event]:
             with self.alone, torch.cuda.stream(stream):
                 return make(step).to(self.device), stream.record_event()
