@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from matchlight import devices
 from matchlight.core import BadInput, Batch
 from matchlight.inputs import sentence_encoders
-from matchlight.inputs.batches import collate, seeded
+from matchlight.inputs.batches import collate, filled, seeded
 from matchlight.inputs.prepare import prepare, view_of
 from matchlight.pairs import Pairs
 from matchlight.parts import encoders
@@ -166,7 +166,7 @@ class Case:
 
     def _made(self, rows: np.ndarray) -> Batch:
         run = self.trainer
-        return collate(run.table, rows, repeat=run.repeat and not self.phase.together).to(run.device)
+        return filled(collate(run.table, rows, repeat=run.repeat and not self.phase.together)).to(run.device)
 
     def step(self) -> None:
         """The trainer's own."""

@@ -26,7 +26,9 @@ from matchlight.pairs import IMAGE as IMAGE
 from matchlight.pairs import TEXT as TEXT
 
 Rates = dict[str, float] | float  # factors on the learning rate: one a parameter group, or one for all; 0 = frozen
+Seed = int | Tensor  # of draws by item; on the device where a step is recorded
 Schedule = Callable[[int, int, int], Rates]  # (epoch, step, steps an epoch) -> factors
+Named = dict[str, Tensor]
 Terms = dict[str, Tensor]  # named, already weighted losses, one value per pair or one in all
 
 

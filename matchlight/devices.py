@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from matchlight.core import BadInput, Embedding, Embeddings, Items, Parts, pad_sets
+from matchlight.core import BadInput, Embedding, Embeddings, Items, Parts, Seed, pad_sets
 
 
 def pick_device(name: str) -> torch.device:
@@ -68,9 +68,26 @@ def seed(number: int, *, shared: int | None = None) -> None:
 _shared = torch.Generator()
 
 
-def shared_draw() -> int:
+def shared_draw() -> Seed:
     """A seed for changes by item, which every process draws alike: each step of training seeds them anew."""
-    return int(torch.randint(1 << 31, (1,), generator=_shared))
+    if not _given:
+        return int(torch.randint(1 << 31, (1,), generator=_shared))
+    if (seed := next(_given[-1], None)) is None:
+        raise RuntimeError("more draws than a recorded step has")
+    return seed
+
+
+_given: list[Iterator[Seed]] = []
+
+
+@contextmanager
+def draws_given(seeds: Iterable[Seed]) -> Iterator[None]:
+    """In here `shared_draw` gives these seeds, one after the other: a recorded step reads them from the device."""
+    _given.append(iter(seeds))
+    try:
+        yield
+    finally:
+        _given.pop()
 
 
 @cache

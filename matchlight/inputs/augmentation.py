@@ -16,15 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import IMAGE, Items
+from matchlight.core import IMAGE, Items, Seed
 
 PAD = 0  # the word that stands for no word
 
 
-def row_uniform(ids: Tensor, n: int, seed: int) -> Tensor:
+def row_uniform(ids: Tensor, n: int, seed: Seed) -> Tensor:
     """(N, n) numbers in [0, 1), a function of (seed, id, column) alone: SplitMix64's finaliser as a counter hash."""
-    rows = _mix(ids.to(torch.int64) + _signed(0x9E3779B97F4A7C15 * (seed + 1)))
-    columns = torch.arange(1, n + 1, device=ids.device, dtype=torch.int64) * _signed(0x9E3779B97F4A7C15)
+    step = _signed(0x9E3779B97F4A7C15)
+    begin = (seed + 1) * step if isinstance(seed, Tensor) else _signed((seed + 1) * step)
+    rows = _mix(ids.to(torch.int64) + begin)
+    columns = torch.arange(1, n + 1, device=ids.device, dtype=torch.int64) * step
     bits = _mix(rows[:, None] + columns)
     return _shifted(bits, 40).to(torch.float32) * 2.0**-24  # the upper 24 bits: all that a float32 can hold
 
@@ -47,7 +49,7 @@ def _signed(x: int) -> int:
     return x - (1 << 64) if x >> 63 else x
 
 
-def _draws(items: Items, n: int, seed: int, what: str) -> Tensor:
+def _draws(items: Items, n: int, seed: Seed, what: str) -> Tensor:
     """Draws of one purpose: a picture and a caption that share id and seed must not share their luck."""
     return row_uniform(items.id.to(items.x.device), n, (seed << 32) ^ zlib.crc32(what.encode()))
 
@@ -55,7 +57,7 @@ def _draws(items: Items, n: int, seed: int, what: str) -> Tensor:
 def crop_flip_colour(
     items: Items,
     *,
-    seed: int,
+    seed: Seed,
     scale: tuple[float, float] = (0.65, 1.0),
     by: str = "side",
     ratio: tuple[float, float] = (1.0, 1.0),
@@ -101,7 +103,7 @@ def _windows(
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def drop_regions(items: Items, *, seed: int, p: float = 0.2, varied: bool = False) -> Items:
+def drop_regions(items: Items, *, seed: Seed, p: float = 0.2, varied: bool = False) -> Items:
     """Each region (N, R, D) leaves the mask with probability `p`; at least one stays.
 
     `varied` is what VSE-infinity does with grids: a picture draws v from [0, 1), keeps all its cells if v <= p, and
@@ -130,7 +132,7 @@ def _not_empty(keep: Tensor, real: Tensor, draw: Tensor) -> Tensor:
 def drop_words(
     items: Items,
     *,
-    seed: int,
+    seed: Seed,
     p: float = 0.15,
     mode: str = "zero",
     word: int = PAD,
@@ -178,12 +180,13 @@ def _mixed(items: Items, hit: Tensor, which: Tensor, other: Tensor, word: int, v
     order = torch.argsort(~keep, dim=1, stable=True)  # what stays moves up, in its order
     mask = keep.gather(1, order)
     extra = dict(items.extra)
-    if "length" in extra:
-        extra["length"] = mask.sum(1).to(extra["length"])
+    if "length" in extra:  # lengths are kept on the CPU; a device would be waited for, so there the mask says them
+        del extra["length"]
+        extra |= {"length": mask.sum(1)} if mask.device.type == "cpu" else {}
     return replace(items, x=x.gather(1, order).masked_fill(~mask, PAD), mask=mask, extra=extra)
 
 
-def changed(side: str, items: Items, seed: int, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
+def changed(side: str, items: Items, seed: Seed, *, p: float, mode: str, vocabulary: int, pixels: bool) -> Items:
     """Training only: pixels are cropped, flipped and lit anew, words masked, replaced or dropped."""
     if side == IMAGE:
         return crop_flip_colour(items, seed=seed) if pixels else items

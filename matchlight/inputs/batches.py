@@ -5,14 +5,17 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight import devices
-from matchlight.core import IMAGE, TEXT, Batch, Items
+from matchlight.core import IMAGE, TEXT, Batch, Items, Named
 from matchlight.inputs.caption_states import CaptionStates
 from matchlight.inputs.features.stream import PixelStream
 from matchlight.inputs.text import Captions, Vocabulary
@@ -21,6 +24,7 @@ from matchlight.pairs import FeatureSource, Pairs
 T = TypeVar("T")
 WINDOW = 4096  # rows that are shuffled among each other where pictures are read in blocks
 SMALL = 8  # rows: a last batch of fewer joins the one before
+WORDS = 8  # captions are filled up to a multiple of this where steps are kept as graphs
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -152,6 +156,16 @@ def collate(
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
 
 
+def filled(batch: Batch) -> Batch:
+    """The same batch with its word ids filled up to a multiple of WORDS: few shapes, which can be kept as graphs."""
+    texts = batch.sides[TEXT]
+    more = -texts.x.shape[1] % WORDS if texts.mask is not None and texts.x.dim() == 2 else 0
+    if texts.mask is None or not more or texts.x.is_floating_point():
+        return batch
+    wide = replace(texts, x=F.pad(texts.x, (0, more)), mask=F.pad(texts.mask, (0, more)))
+    return replace(batch, sides={**batch.sides, TEXT: wide})
+
+
 def _joined(own: np.ndarray, wanted: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
     """A batch's own items with what else is wanted behind them, and where each of those stands.
 
@@ -222,6 +236,66 @@ def plan_pictures(
     near = None if blocks is None else blocks[names]
     parts = plan(np.arange(len(names)), each, rng, even=even, near=near)
     return [np.concatenate([rows_of[k] for k in part]) for part in parts]
+
+
+def tensors_of(batch: Batch) -> Named:
+    """The tensors of a batch by name, but those that stay on the CPU (lengths of captions) where it does not."""
+    found: Named = {"row": batch.row}
+    for side, items in batch.sides.items():
+        mask = {} if items.mask is None else {"mask": items.mask}
+        own = {"x": items.x, "id": items.id, **mask, **{f"extra/{k}": v for k, v in items.extra.items()}}
+        found |= {f"side/{side}/{name}": value for name, value in own.items()}
+    found |= {f"link/{name}": value for name, value in batch.links.items()}
+    found |= {f"extra/{name}": value for name, value in batch.extra.items()}
+    there = batch.row.device
+    return {name: value for name, value in found.items() if value.device == there and not name.endswith("/length")}
+
+
+def with_tensors(batch: Batch, tensors: Named) -> Batch:
+    """The same batch made of other tensors; what is not among them is left out."""
+
+    def items(side: str, own: Items) -> Items:
+        begin = f"side/{side}/"
+        extra = {k: tensors[f"{begin}extra/{k}"] for k in own.extra if f"{begin}extra/{k}" in tensors}
+        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra)
+
+    sides = {side: items(side, own) for side, own in batch.sides.items()}
+    links = {name: tensors[f"link/{name}"] for name in batch.links}
+    return replace(
+        batch, sides=sides, links=links, row=tensors["row"], extra={k: tensors[f"extra/{k}"] for k in batch.extra}
+    )
+
+
+class Feed:
+    """Batches that are made ahead reach a GPU beside its work: a stream of their own copies them.
+
+    On the stream of the steps, a copy would wait for the steps queued before it, and whoever needs it for that copy.
+    """
+
+    def __init__(self, device: torch.device, *, alone: AbstractContextManager[object] | None = None):
+        self.device = device
+        self.alone = alone or nullcontext()  # held while a batch is made: who records a graph wants the device alone
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def batches(self, make: Callable[[int], Batch], steps: range) -> Iterator[Batch]:
+        """make(step) for each step, on the device."""
+        stream = self.stream
+        if stream is None:
+            yield from ahead(lambda step: make(step).to(self.device), steps)
+            return
+
+        stream.wait_stream(torch.cuda.current_stream(self.device))  # features that live there were put there before
+
+        def sent(step: int) -> tuple[Batch, torch.cuda.Event]:
+            with self.alone, torch.cuda.stream(stream):
+                return make(step).to(self.device), stream.record_event()
+
+        for batch, copied in ahead(sent, steps):
+            here = torch.cuda.current_stream(self.device)
+            here.wait_event(copied)
+            for tensor in tensors_of(batch).values():
+                tensor.record_stream(here)
+            yield batch
 
 
 def ahead(make: Callable[[int], T], steps: range, *, depth: int = 2) -> Iterator[T]:

@@ -98,6 +98,7 @@ class MeasureThenTrust(Strategy):
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
         self.clean: dict[str, np.ndarray] = {}  # network -> weight of each row in its training
         self.noise: list[float] = []  # estimated share of wrong pairs, fit by fit
+        self._moved: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # `clean` as steps read it, and what it was then
         self.begun = False  # with another run's weights, which can measure before anything is learnt
 
     def begin_from(self, run: TrainingRun, source: Path) -> None:
@@ -206,8 +207,16 @@ class MeasureThenTrust(Strategy):
         """The weights of a batch's pairs."""
         if phase.name != "trust":
             return batch
-        trust = torch.from_numpy(self.clean[phase.network][batch.row.cpu().numpy()]).float().to(batch.row.device)
-        return batch.with_extra(trust=torch.where(trust < IGNORED, 0.0, trust))
+        return batch.with_extra(trust=self._trust(phase.network, batch.row.device)[batch.row])
+
+    def _trust(self, network: str, device: torch.device) -> torch.Tensor:
+        """The weight of every row on the device, moved there once: no step waits to be told its rows."""
+        known, trust = self._moved.get(network, (None, None))
+        if trust is None or known is not self.clean[network] or trust.device != device:
+            clean = torch.from_numpy(self.clean[network]).float()
+            trust = torch.where(clean < IGNORED, 0.0, clean).to(device)
+            self._moved[network] = self.clean[network], trust
+        return trust
 
     def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """All networks, averaged."""

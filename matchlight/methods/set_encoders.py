@@ -34,8 +34,11 @@ def largest(x: Tensor, mask: Tensor | None) -> Tensor:
 def coded(items: Items, slots: SetPrediction, dim: int) -> Tensor:
     """Codes of the words' places: relative to a caption's own length, or to the padded length as the authors do."""
     longest = items.x.shape[1]
-    own = lengths(items) if slots.padding == "masked" else torch.tensor([longest])
-    return place_codes(own.to(items.x.device), longest, dim)
+    if slots.padding == "masked":
+        own = lengths(items).to(items.x.device) if items.mask is None else items.mask.sum(1)
+    else:
+        own = torch.full((1,), longest, device=items.x.device)
+    return place_codes(own, longest, dim)
 
 
 class Largest(nn.Module):
@@ -130,5 +133,5 @@ class PieceSets(ReadPieces):
         """(N, K, dim)."""
         read = self.read(items)
         local = self.project(read.x)
-        whole = self.whole(local, read.mask, lengths(read))
+        whole = self.whole(local, read.mask, read.extra.get("length"))
         return self.slots(local, read.mask, whole, coded(read, self.slots, local.shape[-1]))

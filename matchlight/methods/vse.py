@@ -181,7 +181,7 @@ class PooledPieces(ReadPieces):
 
     def pooled(self, members: Items) -> Tensor:
         """(N, dim)."""
-        return self.pool(self.project(members.x), members.mask, lengths(members))
+        return self.pool(self.project(members.x), members.mask, members.extra.get("length"))
 
     @property
     def linear(self) -> nn.Linear:

@@ -50,14 +50,14 @@ def contrast(matrix: Tensor, batch: Batch, *, siblings: str = "masked") -> Contr
 
 def hinge_all(c: Contrast, margin: Tensor | float) -> Terms:
     """Per pair, the hinge costs of all its negatives summed, both ways."""
-    floor = torch.as_tensor(margin, device=c.own.device) - c.own
+    floor = margin - c.own
     costs = {name: (floor[:, None] + score).relu() * ok for name, (score, ok) in c.directions().items()}
     return {name: cost.sum(1) for name, cost in costs.items()}
 
 
 def hinge_hardest(c: Contrast, margin: Tensor | float) -> Terms:
     """Per pair, the hinge cost of its hardest negative, both ways; a pair without negatives costs nothing."""
-    floor = torch.as_tensor(margin, device=c.own.device) - c.own
+    floor = margin - c.own
     worst = {name: score.masked_fill(~ok, -INF).amax(1) for name, (score, ok) in c.directions().items()}
     return {name: (floor + score).relu() for name, score in worst.items()}
 

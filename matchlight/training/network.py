@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from matchlight.inputs.batches import Table
 from matchlight.inputs.compiled import compile_training
 from matchlight.scoring.all_pairs import trim
 from matchlight.training import checkpoints
+from matchlight.training.graphed import GraphedSteps, Graphs, Key
 from matchlight.training.optimisers import AdamP
 
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -30,6 +32,7 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamp": AdamP,
 }
 UNFUSED = ("rmsprop", "adamp")  # torch has no fused kernels for these
+RECORDED = ("adam", "adamw", "amsgrad")  # whose fused kernels read the rate on the device
 
 
 Begin = Callable[[Matcher, Table, np.ndarray, int], None]  # (matcher, table, training rows, seed)
@@ -67,6 +70,7 @@ class Network:
         self.optimiser = self._optimiser(plan.groups(self.matcher, self.objective))
         self.average: Matcher | None = copy.deepcopy(self.matcher).requires_grad_(False) if plan.ema else None
         self.steps = 0
+        self.graphed: GraphedSteps | None = None  # None: every step is launched kernel by kernel
         if compiled:
             compile_training(self.matcher)
 
@@ -88,7 +92,10 @@ class Network:
         """Scale every group's rate; a factor of 0 freezes the group, so that its gradients are not even computed."""
         for group in self.optimiser.param_groups:
             scale = factor.get(group["name"], 1.0) if isinstance(factor, dict) else factor
-            group["lr"] = group["base"] * scale
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["base"] * scale)
+            else:
+                group["lr"] = group["base"] * scale
             if group.get("frozen") != (scale == 0.0):
                 group["frozen"] = scale == 0.0
                 for p in group["params"]:
@@ -100,7 +107,12 @@ class Network:
         return [p for group in self.optimiser.param_groups for p in group["params"]]
 
     def step(self, loss: Tensor) -> None:
-        """One update: gradients of all processes, clipped, applied, averaged."""
+        """One update, and what follows it."""
+        self.update(loss)
+        self.follow()
+
+    def update(self, loss: Tensor) -> None:
+        """Gradients of all processes, clipped and applied: all of it on the device."""
         self.optimiser.zero_grad(set_to_none=True)
         (loss / devices.world()).backward()
         parameters = self.parameters()
@@ -108,11 +120,11 @@ class Network:
         if self.plan.clip:
             nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], self.plan.clip)
         self.optimiser.step()
-        self.steps += 1
-        self._follow()
 
     @torch.no_grad()
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """After an update: it is counted, and the averaged copy moves towards the weights."""
+        self.steps += 1
         if self.average is None:
             return
         decay = min(self.plan.ema, (1 + self.steps) / (10 + self.steps))  # early averages forget the random start
@@ -121,6 +133,36 @@ class Network:
                 slow.lerp_(fast, 1 - decay)
             else:
                 slow.copy_(fast)
+
+    # ---- steps as graphs ----
+
+    def keep_steps(self, graphs: Graphs) -> None:
+        """Steps are recorded from here on; a graph reads rates and the number of steps on the device."""
+        self.graphed = GraphedSteps(graphs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(self.device, copy=True)
+
+    @property
+    def key(self) -> Key:
+        """What of this network a recorded step depends on beside its batch."""
+        return tuple(group.get("frozen", False) for group in self.optimiser.param_groups)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While a step is recorded: gradients live in the graph alone, and the optimiser agrees to be recorded."""
+        groups, asked = self.optimiser.param_groups, [p for p in self.parameters() if p.requires_grad]
+        before = [group.get("capturable") for group in groups]
+        for p in asked:
+            p.grad = None
+        try:
+            for group in groups:
+                group["capturable"] = self.device.type == "cuda"
+            yield
+        finally:
+            for group, was in zip(groups, before, strict=True):
+                group["capturable"] = was
+            for p in asked:
+                p.grad = None
 
     @property
     def evaluated(self) -> Matcher:
@@ -145,6 +187,8 @@ class Network:
         self.objective.load_state_dict(state["objective"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.steps = state["steps"]
+        if self.graphed is not None:  # graphs hold the places of the state that was
+            self.keep_steps(self.graphed.graphs)
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         for group in self.optimiser.param_groups:

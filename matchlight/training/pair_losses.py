@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Matcher
-from matchlight.inputs.batches import ahead, collate, seeded
+from matchlight.inputs.batches import Feed, collate, seeded
 from matchlight.parts.objectives import contrast, log_probabilities
 from matchlight.scoring.encode import encode
 from matchlight.training.contract import TrainingRun
@@ -73,8 +73,9 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
     was = matcher.training
     matcher.eval()
     pictures = read_once(run, matcher)
-    for batch in ahead(lambda k: collate(run.table, batches[k], repeat=run.repeat), range(len(batches))):
-        matrix, embeddings, whole = scored(run, matcher, batch.to(run.device), pictures)
+    made = Feed(run.device).batches(lambda k: collate(run.table, batches[k], repeat=run.repeat), range(len(batches)))
+    for batch in made:
+        matrix, embeddings, whole = scored(run, matcher, batch, pictures)
         rows.append(whole.row)
         for name, value in measure(matrix, embeddings, whole).items():
             measured.setdefault(name, []).append(value)

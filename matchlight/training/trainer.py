@@ -7,6 +7,7 @@ so a run that was killed and resumed ends with the same weights, bit for bit on 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +17,9 @@ import torch
 
 from matchlight import devices, files
 from matchlight.console import say
-from matchlight.core import BadInput, Batch, Matcher
+from matchlight.core import BadInput, Batch, Matcher, Named, Objective, Seed
 from matchlight.inputs import compiled
-from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
+from matchlight.inputs.batches import Feed, collate, fewest, filled, plan, seeded, tensors_of, with_tensors
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
@@ -27,7 +28,8 @@ from matchlight.scoring.encode import encode_both, predicted
 from matchlight.training import checkpoints
 from matchlight.training.callbacks import Callback, EpochLine
 from matchlight.training.contract import Best, Phase, Recipe
-from matchlight.training.network import OBJECTIVE, Network, objectives_of, score_batch, whole_batch
+from matchlight.training.graphed import DRAWS, GraphedSteps, Graphs, signature
+from matchlight.training.network import OBJECTIVE, RECORDED, Network, objectives_of, score_batch, whole_batch
 
 Report = Mapping[str, object]  # what a protocol measured
 MOST_VALIDATION = 1000  # pictures: enough to choose by, cheap enough to do every epoch
@@ -49,16 +51,20 @@ class Trainer:
         precision: str = "fp32",
         save_minutes: float = 2.0,
         callbacks: Sequence[Callback] = (),
+        graphs: bool = True,
     ):
         self.folder, self.recipe, self.inputs = folder, recipe, inputs
         self.table, self.pairs = inputs.table, inputs.table.pairs
         self.seed, self.device, self.precision = seed, torch.device(device), precision
         self.save_minutes = save_minutes
+        alone = threading.Lock()  # of who makes batches and who records graphs
+        self.graphs = Graphs(self.device, alone=alone) if graphs and self._can_record() else None
+        self.feed = Feed(self.device, alone=alone)
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
         self.rows, self.held = self._learnt_and_held_rows()
         names = recipe.strategy.networks
         self.compiled = compiled.is_wanted(self.device, recipe.epochs * len(names) * len(self.rows) // recipe.batch)
-        self.networks = {name: self.fresh_network(name, seed + 1000 * k) for k, name in enumerate(names)}
+        self.networks = {name: self._built(name, seed + 1000 * k) for k, name in enumerate(names)}
         self.epoch = self.phase = self.step = self.total_steps = 0
         self.phases = 1
         self.resumed_from: int | None = None
@@ -109,14 +115,21 @@ class Trainer:
             name, form = ("rsum", ".1f") if self.recipe.protocol == "recall" else ("map", ".4g")
             say(f"before the first step: val {name} {self._value(report):{form}}")
 
-    def fresh_network(self, name: str, seed: int) -> Network:
-        """A network as its plan builds it."""
-        return Network(self.recipe, seed=seed, device=self.device, name=name, compiled=self.compiled)
-
     def fresh(self, name: str, *, seed: int) -> Network:
         """A new network that has taken no step."""
-        network = self.fresh_network(name, seed)
+        network = self._built(name, seed)
         network.begin(self.table, self.rows, seed)
+        return network
+
+    def _can_record(self) -> bool:
+        """Small models on a GPU: behind pixels stands a backbone that keeps it busy, and processes exchange."""
+        alone = self.device.type == "cuda" and devices.world() == 1 and self.recipe.optimiser in RECORDED
+        return alone and not self.table.pixels
+
+    def _built(self, name: str, seed: int) -> Network:
+        network = Network(self.recipe, seed=seed, device=self.device, name=name, compiled=self.compiled)
+        if self.graphs is not None:
+            network.keep_steps(self.graphs)
         return network
 
     # ---- the loop ----
@@ -157,9 +170,9 @@ class Trainer:
             chance = seeded(self.seed, self.epoch, self.phase, step)
             more = phase.companions(batches[step], chance) if phase.companions else None
             whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
-            return whole.to(self.device)  # here, where nothing waits for the copies
+            return filled(whole) if self.graphs is not None and not network.matcher.depends_on_padding else whole
 
-        for batch in ahead(make, range(self.step, len(batches))):
+        for batch in self.feed.batches(make, range(self.step, len(batches))):
             self._step(network, phase, batch, len(batches))
             self.step += 1
             self.total_steps += 1
@@ -187,23 +200,63 @@ class Trainer:
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
         batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
         network.matcher.train()
-        batch = self._augmented(batch)
         objective = phase.objective or network.objective
         objective.train()
+        scale = phase.weight(self.step, steps) if phase.weight else 1.0
+        draw = self._step_seed(0)  # by item, not by process: two processes change a picture as one would
+        if network.graphed is None:
+            found = self._update(network, objective, batch, draw=draw, scale=scale)
+        else:
+            found = self._recorded(network.graphed, network, objective, batch, draw=draw, scale=scale)
+        network.follow()
+        self.losses.append(found["loss"])
+        if "evidence" in found:
+            self.seen.append((batch.row, found["evidence"]))
+
+    def _update(
+        self, network: Network, objective: Objective, batch: Batch, *, draw: Seed, scale: float | torch.Tensor
+    ) -> Named:
+        """Forward, backward and the optimiser's step: what a graph holds. The loss, and each pair's evidence."""
+        batch = self._augmented(batch, draw)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
             embeddings, batch = whole_batch(network.matcher, batch)
             scores = score_batch(network.matcher, embeddings, batch, matrix=objective.needs_matrix)
         loss = objective.total(objective(scores, embeddings, batch))
-        scale = phase.weight(self.step, steps) if phase.weight else 1.0
-        network.step(loss * scale)
-        self.losses.append(loss.detach())
-        if scores.matrix is not None:
-            self.seen.append((batch.row, evidence(scores.matrix / network.matcher.per_cosine(), batch)))
+        network.update(loss * scale)
+        if scores.matrix is None:
+            return {"loss": loss.detach()}
+        fit = evidence(scores.matrix / network.matcher.per_cosine(), batch)
+        return {"loss": loss.detach(), "evidence": fit}
 
-    def _augmented(self, batch: Batch) -> Batch:
+    def _recorded(
+        self,
+        steps: GraphedSteps,
+        network: Network,
+        objective: Objective,
+        batch: Batch,
+        *,
+        draw: int,
+        scale: float,
+    ) -> Named:
+        """The same by a graph, where one of this shape was recorded."""
+        seeds = [devices.shared_draw() for _ in range(DRAWS)]
+        inputs = {**tensors_of(batch), "seeds": torch.tensor([draw, *seeds]), "scale": torch.tensor(scale)}
+
+        def work(read: Named) -> Named:
+            own, *shared = read["seeds"].unbind()
+            with devices.draws_given(shared), network.recording():
+                return self._update(network, objective, with_tensors(batch, read), draw=own, scale=read["scale"])
+
+        def usual() -> Named:
+            with devices.draws_given(seeds):
+                return self._update(network, objective, batch, draw=draw, scale=scale)
+
+        key = (network.key, signature(objective), batch.core)
+        return steps(key, inputs, work, usual, objective)
+
+    def _augmented(self, batch: Batch, draw: Seed) -> Batch:
         if self.recipe.augment is None:
             return batch
-        draw = self._step_seed(0)  # by item, not by process: two processes change a picture as one would
         sides = {side: self.recipe.augment(side, items, draw) for side, items in batch.sides.items()}
         return Batch(sides, batch.links, batch.row, batch.extra, batch.core)
 
