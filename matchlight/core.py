@@ -44,6 +44,7 @@ class Items:
     mask: Tensor | None  # (N, R) or (N, L), True = real
     id: Tensor  # (N,) place in the whole table
     extra: dict[str, Tensor] = field(default_factory=dict)  # "label", "box", ...: leading dimension N, always
+    real: int | None = None  # of the mask's places at most so many are real; None: nobody counted
 
     def __len__(self) -> int:
         return len(self.id)
@@ -57,7 +58,7 @@ class Items:
         """Move to a device; "length" stays on the CPU, where packed sequences want it."""
         mask = None if self.mask is None else self.mask.to(device)
         extra = {name: value if name == "length" else value.to(device) for name, value in self.extra.items()}
-        return Items(self.x.to(device), mask, self.id.to(device), extra)
+        return Items(self.x.to(device), mask, self.id.to(device), extra, self.real)
 
     def take(self, index: Tensor | slice) -> Items:
         """The items at these places, in this order."""

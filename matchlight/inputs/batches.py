@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight import devices
-from matchlight.core import IMAGE, TEXT, Batch, Items, Named
+from matchlight.core import IMAGE, TEXT, Batch, Items, Matcher, Named
 from matchlight.inputs.caption_states import CaptionStates
 from matchlight.inputs.features.stream import PixelStream
 from matchlight.inputs.text import Captions, Vocabulary
@@ -25,6 +25,7 @@ T = TypeVar("T")
 WINDOW = 4096  # rows that are shuffled among each other where pictures are read in blocks
 SMALL = 8  # rows: a last batch of fewer joins the one before
 WORDS = 8  # captions are filled up to a multiple of this where steps are kept as graphs
+REAL = 512  # what the number of real words is rounded up to
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -156,13 +157,21 @@ def collate(
     return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
 
 
+def for_gpu(batch: Batch, matcher: Matcher, device: torch.device) -> Batch:
+    """The batch as a GPU reads it best."""
+    return filled(batch) if device.type == "cuda" and not matcher.depends_on_padding else batch
+
+
 def filled(batch: Batch) -> Batch:
-    """The same batch with its word ids filled up to a multiple of WORDS: few shapes, which can be kept as graphs."""
+    """The same batch with its word ids filled up to a multiple of WORDS: few shapes, which can be kept as graphs.
+
+    It also says how many words are real, rounded up, so that an encoder may leave out the padding.
+    """
     texts = batch.sides[TEXT]
-    more = -texts.x.shape[1] % WORDS if texts.mask is not None and texts.x.dim() == 2 else 0
-    if texts.mask is None or not more or texts.x.is_floating_point():
+    if texts.mask is None or texts.x.dim() != 2 or texts.x.is_floating_point():
         return batch
-    wide = replace(texts, x=F.pad(texts.x, (0, more)), mask=F.pad(texts.mask, (0, more)))
+    more, real = -texts.x.shape[1] % WORDS, -(-int(texts.mask.sum()) // REAL) * REAL
+    wide = replace(texts, x=F.pad(texts.x, (0, more)), mask=F.pad(texts.mask, (0, more)), real=real)
     return replace(batch, sides={**batch.sides, TEXT: wide})
 
 
@@ -257,7 +266,7 @@ def with_tensors(batch: Batch, tensors: Named) -> Batch:
     def items(side: str, own: Items) -> Items:
         begin = f"side/{side}/"
         extra = {k: tensors[f"{begin}extra/{k}"] for k in own.extra if f"{begin}extra/{k}" in tensors}
-        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra)
+        return Items(tensors[f"{begin}x"], tensors.get(f"{begin}mask"), tensors[f"{begin}id"], extra, own.real)
 
     sides = {side: items(side, own) for side, own in batch.sides.items()}
     links = {name: tensors[f"link/{name}"] for name in batch.links}

@@ -74,6 +74,11 @@ class SentenceEncoder(nn.Module):
         """(N, L) ids and mask, True = real -> (N, L, D) states; those of padded places mean nothing."""
         raise NotImplementedError
 
+    def read(self, ids: Tensor, mask: Tensor, *, real: int | None = None) -> Tensor:
+        """The same; where `real` says how many pieces are real at most, padding may be left out of the work."""
+        states: Tensor = self(ids, mask)
+        return states
+
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """(N, L) ids filled up with 0, and the mask, on the device of the weights."""
         ids, mask, _ = pad(self.token_ids(texts))
@@ -139,8 +144,61 @@ class Block(nn.Module):
         )
         noise = self.dropout.p if self.training else 0.0
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None], dropout_p=noise)
-        x = self.mixed_norm(x + self.dropout(self.mixed(seen.transpose(1, 2).flatten(2))))
+        return self.thought(x, seen.transpose(1, 2).flatten(2))
+
+    def thought(self, x: Tensor, seen: Tensor) -> Tensor:
+        """What a piece has seen is added to it, then what it thinks of that."""
+        x = self.mixed_norm(x + self.dropout(self.mixed(seen)))
         return self.narrow_norm(x + self.dropout(self.narrow(F.gelu(self.wide(x)))))
+
+    def joint(self, x: Tensor) -> Tensor:
+        """(..., 3 D) queries, keys and values."""
+        parts = (self.query, self.key, self.value)
+        return F.linear(x, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+
+    def packed(self, x: Tensor, places: Places, bias: Tensor) -> Tensor:
+        """(P, D) -> (P, D): the same of real pieces alone, which only meet their captions to look at each other."""
+        q, k, v = places.spread(self.joint(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        noise = self.dropout.p if self.training else 0.0
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype), dropout_p=noise)
+        return self.thought(x, places.gathered(seen.transpose(1, 2).flatten(2)))
+
+
+class _Moved(torch.autograd.Function):
+    """Rows taken by one index; gradients go back by another, so that nothing is added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor, kept: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(back, kept)
+        return x.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        back, kept = ctx.saved_tensors
+        return grads[0].contiguous().index_select(0, back) * kept.to(grads[0].dtype)[:, None], None, None, None
+
+
+class Places:
+    """Where the real pieces of (N, L) captions stand among `room` places in a row, some of which stay empty."""
+
+    def __init__(self, mask: Tensor, room: int):
+        self.shape, self.mask = mask.shape, mask.flatten()
+        place = self.mask.cumsum(0) - 1
+        self.slot = torch.where(self.mask, place, room - 1)  # of each piece; padding reads the last place, always empty
+        order = torch.arange(len(self.mask), device=mask.device)
+        target = torch.where(self.mask, place, room)
+        self.piece = torch.zeros(room + 1, dtype=torch.long, device=mask.device).scatter_(0, target, order)[:room]
+        self.used = torch.arange(room, device=mask.device) <= place[-1]
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(room, D) -> (N, L, D)."""
+        rows: Tensor = _Moved.apply(x, self.slot, self.piece, self.used)
+        return rows.view(*self.shape, -1)
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """(N, L, D) -> (room, D)."""
+        rows: Tensor = _Moved.apply(x.flatten(0, 1), self.piece, self.slot, self.mask)
+        return rows
 
 
 class Bert(Compiles):
@@ -181,15 +239,28 @@ class Bert(Compiles):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(N, L) ids and mask -> (N, L, D) states."""
         places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self.norm(self.pieces(ids) + self.places(places) + self.kinds.weight[0]))
+        pieces = _rows(self.pieces, ids) if ids.is_cuda else self.pieces(ids)
+        x = self.dropout(self.norm(pieces + _rows(self.places, places) + self.kinds.weight[0]))
         for block in self.blocks:
             x = block(x, mask)
         return x
 
     def compile_training(self) -> None:
-        """Its layers, for captions of any length."""
+        """What its layers do with each piece alone, for captions of any length."""
         for block in self.blocks:
-            block.forward = QuickInTraining(block, block.forward, dynamic=True)  # type: ignore[method-assign]
+            block.joint = QuickInTraining(block, block.joint, dynamic=True)
+            block.thought = QuickInTraining(block, block.thought, dynamic=True)
+
+    def packed(self, ids: Tensor, mask: Tensor, *, room: int) -> Tensor:
+        """The same without the padding; `room` is more than there are real pieces. Often half of a batch is padding."""
+        places = Places(mask, room)
+        which, spot = ids.flatten()[places.piece], places.piece % ids.shape[1]
+        x = self.dropout(self.norm(_rows(self.pieces, which) + _rows(self.places, spot) + self.kinds.weight[0]))
+        bias = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)[:, None, None]
+        bias = bias.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else bias
+        for block in self.blocks:
+            x = block.packed(x, places, bias)
+        return places.spread(x)
 
     def load_published(self, weights: dict[str, Tensor]) -> None:
         """Take weights under the names of the published files; the unused pooler and position ids are left out."""
@@ -200,6 +271,11 @@ class Bert(Compiles):
         for published, ours in self.NAMES.items():
             key = key.replace(published, ours)
         return key
+
+
+def _rows(table: nn.Embedding, index: Tensor) -> Tensor:
+    """Rows of a table by selection: the gradient of nn.Embedding makes a GPU wait to count them."""
+    return table.weight.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
 class MiniLM(SentenceEncoder):
@@ -228,7 +304,12 @@ class MiniLM(SentenceEncoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(N, L, 384) states."""
-        return self.bert(ids, mask)
+        states: Tensor = self.bert(ids, mask)
+        return states
+
+    def read(self, ids: Tensor, mask: Tensor, *, real: int | None = None) -> Tensor:
+        """The same, without the work on padding where it is known how much there is."""
+        return self(ids, mask) if real is None else self.bert.packed(ids, mask, room=real + 1)
 
 
 def bert_of(name: str) -> tuple[Bert, dict[str, int]]:

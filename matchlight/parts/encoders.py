@@ -178,7 +178,7 @@ class ReadPieces(nn.Module):
                 special=self.special,
             )
         mask = torch.ones_like(items.x, dtype=torch.bool) if items.mask is None else items.mask
-        return replace(items, x=self.reader(items.x, mask), mask=mask)
+        return replace(items, x=self.reader.read(items.x, mask, real=items.real), mask=mask)
 
 
 class LastState(nn.Module):

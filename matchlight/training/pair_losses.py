@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matchlight import devices
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Embeddings, Matcher
-from matchlight.inputs.batches import Feed, collate, seeded
+from matchlight.inputs.batches import Feed, collate, for_gpu, seeded
 from matchlight.parts.objectives import contrast, log_probabilities
 from matchlight.scoring.encode import encode
 from matchlight.training.contract import TrainingRun
@@ -73,8 +73,11 @@ def over_rows(run: TrainingRun, matcher: Matcher, measure: Measure, *, draw: tup
     was = matcher.training
     matcher.eval()
     pictures = read_once(run, matcher)
-    made = Feed(run.device).batches(lambda k: collate(run.table, batches[k], repeat=run.repeat), range(len(batches)))
-    for batch in made:
+
+    def make(step: int) -> Batch:
+        return for_gpu(collate(run.table, batches[step], repeat=run.repeat), matcher, run.device)
+
+    for batch in Feed(run.device).batches(make, range(len(batches))):
         matrix, embeddings, whole = scored(run, matcher, batch, pictures)
         rows.append(whole.row)
         for name, value in measure(matrix, embeddings, whole).items():

@@ -19,7 +19,7 @@ from matchlight import devices, files
 from matchlight.console import say
 from matchlight.core import BadInput, Batch, Matcher, Named, Objective, Seed
 from matchlight.inputs import compiled
-from matchlight.inputs.batches import Feed, collate, fewest, filled, plan, seeded, tensors_of, with_tensors
+from matchlight.inputs.batches import Feed, collate, fewest, for_gpu, plan, seeded, tensors_of, with_tensors
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
@@ -170,7 +170,7 @@ class Trainer:
             chance = seeded(self.seed, self.epoch, self.phase, step)
             more = phase.companions(batches[step], chance) if phase.companions else None
             whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
-            return filled(whole) if self.graphs is not None and not network.matcher.depends_on_padding else whole
+            return for_gpu(whole, network.matcher, self.device)
 
         for batch in self.feed.batches(make, range(self.step, len(batches))):
             self._step(network, phase, batch, len(batches))
@@ -251,7 +251,8 @@ class Trainer:
             with devices.draws_given(seeds):
                 return self._update(network, objective, batch, draw=draw, scale=scale)
 
-        key = (network.key, signature(objective), batch.core)
+        real = tuple(items.real for items in batch.sides.values())
+        key = (network.key, signature(objective), batch.core, real)
         return steps(key, inputs, work, usual, objective)
 
     def _augmented(self, batch: Batch, draw: Seed) -> Batch:

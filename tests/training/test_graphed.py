@@ -44,8 +44,8 @@ def trainer(folder: Path, method: str, graphs: Graphs | None, **more: object) ->
     folder.mkdir(exist_ok=True)
     run = Trainer(folder, made.build(inputs.sizes, **{**made.defaults, **known, **more}), inputs)
     run.graphs = graphs
-    for network in run.networks.values():
-        run._kept(network)
+    for network in run.networks.values() if graphs else ():
+        network.keep_steps(graphs)
     return run
 
 
