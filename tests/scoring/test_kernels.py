@@ -139,6 +139,17 @@ def test_fused_scores_are_the_plain_ones(interpreted: None, direction: str, case
 
 @triton_there
 @pytest.mark.parametrize("direction", ["t2i", "i2t"])
+def test_half_precision_is_near_for_unit_vectors(interpreted: None, direction: str) -> None:
+    regions, mask = pictures(3, 7, 8)
+    texts, how = packed(LENGTHS[LENGTHS > 4], 8), How(direction=direction, temperature=9.0)
+    quick = gpu_attention.attended_scores(regions, mask, texts, how, precision="fp16")
+    right = reference.attended_scores(regions, mask, texts, how)
+    assert not torch.equal(quick, right)
+    assert_close(quick, right, atol=2e-3, rtol=0)
+
+
+@triton_there
+@pytest.mark.parametrize("direction", ["t2i", "i2t"])
 def test_the_budget_changes_nothing(interpreted: None, direction: str) -> None:
     regions, _ = pictures(3, 7, 8)
     texts = packed(LENGTHS[:4], 8)
@@ -376,8 +387,8 @@ from matchlight.scoring.kernels.vector_scores import SHORT
 pointers = {"s": "*fp32", "gram": "*fp32", "real": "*i8", "size": "*fp32", "captions": "*i32", "starts": "*i32",
     "counts": "*i32", "scale": "*fp32", "bias": "*fp32", "shift": "*fp32", "temperature": "fp32", "lse": "fp32"}
 halves = dict.fromkeys(("weights", "regions", "texts", "layer", "x", "mix"), "*fp16")
-tile = {"R": 36, "RP": 64, "L": 16, "NORM": "clipped_l2norm", "MASKED": False, "DOT": "tf32"}
-cosine = {"AGGREGATE": "lse", "GATE": "prob"}
+tile = {"R": 36, "RP": 64, "L": 16, "NORM": "clipped_l2norm", "MASKED": False, "DOT": "fp16"}
+cosine = {"AGGREGATE": "lse", "GATE": "prob", "TURNS": 8}
 rows, chunk, warps, stages = SHORT
 cases = [
     (triton_attention.words_look, {**tile, **cosine, "C": 4}, "*fp32", 8, 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
@@ -12,7 +13,9 @@ from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan,
 from matchlight.scoring.kernels.reference import AttentionSettings
 
 ROWS, WARPS = 64, 4  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+TURNS, STAGES = 8, 3  # tiles a program goes through with one Gram matrix; how many of them are on their way at once
 BUDGET = 2 << 30
+DOTS = {"fp32": "tf32x3", "fp16": "fp16"}  # how weights meet Gram matrices; elsewhere by TF32
 
 
 def power(count: int, least: int = SMALLEST) -> int:
@@ -78,7 +81,7 @@ def attended_scores(
     count, size = regions.shape[:2]
     left, right = as_operand(texts.words, precision), as_operand(regions.flatten(0, 1), precision)
     out = torch.empty(count, len(texts), device=regions.device, dtype=torch.float32)
-    launches = _Launches(regions, region_mask, texts.words, settings, dot="tf32x3" if precision == "fp32" else "tf32")
+    launches = _Launches(regions, region_mask, texts.words, settings, dot=DOTS.get(precision, "tf32"))
     for first, last, tall in plan(texts, pictures=count, regions=size, budget=budget):
         block = dealt(texts.block(first, last), settings.direction)
         begin, end = int(texts.offsets[first]), int(texts.offsets[last])
@@ -97,7 +100,10 @@ class _Launches:
         self.numbers = (settings.temperature, settings.lse)
         self.options = {"NORM": settings.norm, "AGGREGATE": settings.aggregate, "GATE": settings.gate, "DOT": dot}
         self.regions = regions.shape[1]
-        self.gram = grams(regions) if direction == "t2i" else regions
+        self.gram = regions
+        if direction == "t2i":
+            more = power(self.regions) - self.regions
+            self.gram = F.pad(grams(regions), (0, more, 0, more)).contiguous()
         self.real = None if mask is None else mask.to(torch.int8).contiguous()
         asking = words if direction == "t2i" else regions.flatten(0, 1)
         self.size = torch.linalg.vector_norm(asking.float(), dim=-1)
@@ -109,17 +115,18 @@ class _Launches:
         size, tall = self.regions, len(out)
         wide = power(size)
         mask = None if self.real is None else self.real[picture : picture + tall]
-        common = {"R": size, "RP": wide, "MASKED": mask is not None, "num_warps": WARPS, **self.options}
+        common = {"R": size, "RP": wide, "MASKED": mask is not None, "TURNS": TURNS, **self.options}
+        common |= {"num_warps": WARPS, "num_stages": STAGES}
         lengths = self.size[word:] if self.direction == "t2i" else self.size[picture * size :]
         for bucket in block.buckets:
             many, inside = max(1, ROWS // bucket.length), len(bucket.captions)
             shared = (s if mask is None else mask, lengths, bucket.captions, block.starts, block.counts, out)
             numbers = (s.stride(0), out.stride(0), *self.numbers)
             if bucket.gram is None:
-                grid, gram = (tall, -(-inside // many)), self.gram[picture : picture + tall]
+                grid, gram = (tall, -(-inside // (many * TURNS))), self.gram[picture : picture + tall]
                 triton_attention.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
             else:
-                grid = (-(-tall // many), inside)
+                grid = (-(-tall // (many * TURNS)), inside)
                 triton_attention.regions_look[grid](
                     s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common
                 )
