@@ -12,7 +12,8 @@ from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
 from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan, product
 from matchlight.scoring.kernels.reference import AttentionSettings
 
-ROWS, WARPS = 64, 4  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+ROWS, WARPS = 64, 2  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+FEWEST_WORDS = 8  # that a caption is padded to where words look; Gram matrices of words have at least 16
 TURNS, STAGES = 8, 3  # tiles a program goes through with one Gram matrix; how many of them are on their way at once
 BUDGET = 2 << 30
 DOTS = {"fp32": "tf32x3", "fp16": "fp16"}  # how weights meet Gram matrices; elsewhere by TF32
@@ -50,7 +51,7 @@ def dealt(part: Packed, direction: str) -> Block:
     """One block's captions by bucket."""
     device = part.words.device
     lists = []
-    for length, inside in buckets(part.lengths):
+    for length, inside in buckets(part.lengths, SMALLEST if direction == "i2t" else FEWEST_WORDS):
         gram = _word_grams(part, inside, length) if direction == "i2t" else None
         lists.append(Bucket(length, inside.int().to(device), gram))
     return Block(part.offsets[:-1].int().to(device), part.lengths.int().to(device), lists)

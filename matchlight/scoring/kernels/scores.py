@@ -131,9 +131,11 @@ def saf_scores(
     budget: int | None = None,
 ) -> Tensor:
     """(I, T) scores of SAF: similarity vectors, gates by `attend` (S -> 1) and `norm` as in evaluation, `evaluate`."""
-    return _scored(
-        pictures, captions, layers, lambda quick, taken: Filtering(attend, norm, evaluate), precision, budget
-    )
+
+    def head(quick: bool, taken: str) -> Head:
+        return Filtering(attend, norm, evaluate, fused=quick)
+
+    return _scored(pictures, captions, layers, head, precision, budget)
 
 
 def _scored(
