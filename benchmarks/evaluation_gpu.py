@@ -39,7 +39,7 @@ from matchlight.parts.set_similarities import SmoothChamfer
 from matchlight.runs.evaluation import Scoring, products_in, scored, scored_sides
 from matchlight.runs.folder import Run
 from matchlight.scoring.all_pairs import held_scores
-from matchlight.scoring.kernels import attended_scores, gpu_attention, pack
+from matchlight.scoring.kernels import AttentionSettings, attended_scores, gpu_attention, pack
 from matchlight.scoring.kernels.packed import Packed
 from matchlight.scoring.kernels.products import as_operand, plan, product
 
@@ -175,10 +175,11 @@ class Case:
         with watch(activities=kinds) as seen:
             report_of(self.found(precision), self.pairs.subset("test"))
             _wait(self.device)
-        order = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
-        lines = sorted(seen.key_averages(), key=lambda one: -getattr(one, order.replace("cuda", "device")))
-        for one in [line for line in lines if self.device.type != "cuda" or "cuda" in str(line.device_type).lower()][:6]:
-            print(f"    {getattr(one, order.replace('cuda', 'device')) / 1000:9.3f} ms {one.count:5} x  {one.key[:100]}")
+        gpu = self.device.type == "cuda"
+        times = [(one.self_device_time_total if gpu else one.self_cpu_time_total, one) for one in seen.key_averages()]
+        kept = [(time, one) for time, one in times if not gpu or "cuda" in str(one.device_type).lower()]
+        for micro, one in sorted(kept, key=lambda pair: -pair[0])[:6]:
+            print(f"    {micro / 1000:9.3f} ms {one.count:5} x  {one.key[:100]}")
 
 
 # ---- one and several vectors a side ----------------------------------------------------------------------------------
@@ -186,11 +187,11 @@ class Case:
 
 def dive(pictures: int, dim: int, device: torch.device) -> None:
     """Four vectors a side, compared by smooth-Chamfer."""
-    case = Case(f"DivE {pictures}x{5 * pictures}", Matcher({}, SmoothChamfer()), *near_sets(pictures, 5, 4, dim, device))
+    case = Case(
+        f"DivE {pictures}x{5 * pictures}", Matcher({}, SmoothChamfer()), *near_sets(pictures, 5, 4, dim, device)
+    )
     few, some = slice(0, 50), slice(0, 200)
-    right = case.matcher.score(case.images.take(few).map(_double), case.texts.take(some).map(_double))
     exact = _chamfer(case.images.vectors[few].double(), case.texts.vectors[some].double())
-    print(f"    float64 against itself: {float((right - exact).abs().max()):.1g}")
     for precision in ("fp32", "tf32"):
         case.measure(precision, right=lambda scores: float((scores[few, some].double() - exact).abs().max()))
         case.profile(precision)
@@ -228,7 +229,10 @@ def attention(name: str, asked: argparse.Namespace, device: torch.device, **opti
         speed.built(name, asked.dim, **options).matcher(),
         *speed.sides(pictures, 5 * pictures, asked.dim, device),
     )
-    rows, columns = torch.arange(pictures)[:: max(1, pictures // 50)], torch.arange(5 * pictures)[:: max(1, pictures // 40)]
+    rows, columns = (
+        torch.arange(pictures)[:: max(1, pictures // 50)],
+        torch.arange(5 * pictures)[:: max(1, pictures // 40)],
+    )
     exact = copy.deepcopy(case.matcher.similarity).to(torch.float64)
     with torch.inference_mode():
         sides = case.images.take(rows).map(_double), case.texts.take(columns).map(_double)
@@ -283,20 +287,50 @@ def product_alone(flat: Packed, regions: torch.Tensor, precision: str, device: t
     return timed(work, device)
 
 
+# rows a tile, warps a program, tiles a program, tiles on their way
+SHAPES = (
+    (64, 2, 1, 1),
+    (64, 2, 4, 1),
+    (64, 2, 16, 1),
+    (64, 2, 8, 2),
+    (64, 4, 8, 1),
+    (32, 2, 4, 1),
+    (32, 1, 4, 1),
+    (16, 1, 1, 1),
+    (16, 1, 4, 1),
+    (16, 1, 16, 1),
+    (16, 1, 8, 2),
+    (16, 2, 4, 1),
+)
+
+
 def tiles(asked: argparse.Namespace, device: torch.device) -> None:
-    """Other rows a tile and warps a program."""
+    """Other shapes of the kernels, on captions of at most 16 words alone: one compilation each."""
     pictures = max(8, int(1000 * asked.scale))
     images, texts = speed.sides(pictures, 5 * pictures, asked.dim, device)
-    flat = pack(texts.vectors, texts.mask)
-    before = gpu_attention.ROWS, gpu_attention.WARPS
+    assert texts.mask is not None
+    short = texts.take((texts.mask.sum(1) <= 16).nonzero()[:, 0])
+    flat = pack(short.vectors, short.mask)
+    names = ("ROWS", "WARPS", "TURNS", "STAGES")
+    before = [getattr(gpu_attention, name) for name in names]
+    print(f"    {len(flat)} captions, {len(flat.words)} words; rows, warps, tiles a program, tiles on their way")
+    product_s = product_alone(flat, images.vectors, "fp16", device)
+    note("tiles: the product alone", seconds_s=product_s)
     with torch.inference_mode():
-        for way, gate in (("t2i", "none"), ("i2t", "none"), ("t2i", "equal"), ("i2t", "equal")):
-            how = gpu_attention.AttentionSettings(9.0, way, gate=gate)
-            for rows, warps in itertools.product((16, 32, 64), (1, 2, 4)) if gate == "none" else ((32, 4), (64, 4)):
-                gpu_attention.ROWS, gpu_attention.WARPS = rows, warps
-                run = lambda how=how: attended_scores(images.vectors, None, flat, how, precision="fp16")  # noqa: E731
-                note(f"{way} {gate} fp16 rows {rows} warps {warps}", seconds_s=timed(run, device, runs=3, warm=1))
-    gpu_attention.ROWS, gpu_attention.WARPS = before
+        for shape, way in itertools.product(SHAPES, ("t2i", "i2t")):
+            if time.monotonic() - BEGAN > asked.limit + 12:
+                break
+            for name, value in zip(names, shape, strict=True):
+                setattr(gpu_attention, name, value)
+            how = AttentionSettings(9.0, way)
+            run = lambda how=how: attended_scores(images.vectors, None, flat, how, precision="fp16")  # noqa: E731
+            try:
+                seconds = timed(run, device, runs=3, warm=1)
+                note(f"tiles {way} {shape}", seconds_s=seconds, pass_s=seconds - product_s)
+            except Exception as error:
+                print(f"    {way} {shape}: {type(error).__name__}")
+    for name, value in zip(names, before, strict=True):
+        setattr(gpu_attention, name, value)
 
 
 def main() -> None:

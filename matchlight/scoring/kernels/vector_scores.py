@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.scoring.kernels import reference
-from matchlight.scoring.kernels.gpu_attention import BUDGET, ROWS, half, power
+from matchlight.scoring.kernels.gpu_attention import BUDGET, FEWEST_WORDS, ROWS, WARPS, half, power
 from matchlight.scoring.kernels.packed import Packed, same_length
 from matchlight.scoring.kernels.products import as_operand, grams, product
 
@@ -24,6 +24,7 @@ Head = Callable[[Tensor], Tensor]  # (P, L + 1, S) nodes -> (P,) scores
 # rows, chunk, warps and stages of a tile: matrix units are busy where a tile is tall, registers allow 128 x 256 sums
 SHORT, LONG = (128, 64, 8, 3), (64, 32, 4, 2)  # for 2-byte and for 4-byte numbers
 WIDEST = 256  # a similarity vector a tile can sum
+DOTS = {torch.float32: "tf32x3", torch.float16: "fp16"}  # how weights meet Gram matrices; in bf16 by TF32
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def attend(
 
     count, regions = gram.shape[:2]
     words, captions = len(s), len(s) // length
-    padded = power(length)
+    padded = power(length, FEWEST_WORDS)
     many = max(1, ROWS // padded)
     weights = torch.empty(count, words, regions, device=s.device, dtype=dtype)
     scale = torch.empty(count, words, device=s.device)
@@ -163,7 +164,7 @@ def attend(
         s, gram, real, place, place * length, torch.full_like(place, length), weights, scale,
         captions, s.stride(0), words, temperature,
         R=regions, RP=power(regions), L=padded, C=many, NORM=norm, MASKED=mask is not None,
-        DOT="tf32" if dtype != torch.float32 else "tf32x3", num_warps=8,
+        DOT=DOTS.get(dtype, "tf32"), num_warps=WARPS,
     )  # fmt: skip
     return weights, scale
 
@@ -249,3 +250,31 @@ def reason_plain(nodes: Tensor, mix: Tensor, shift: Tensor, layer: Tensor, bias:
     asked = nodes @ mix + shift.to(nodes.dtype)
     edges = (asked @ nodes.transpose(1, 2)).float().softmax(-1).to(nodes.dtype)
     return ((edges @ nodes) @ layer + bias.to(nodes.dtype)).relu()
+
+
+def gather(nodes: Tensor, asked: Tensor, shift: Tensor | None = None) -> Tensor:
+    """(P, N, S) nodes summed to (P, S), by the softmax of their products with `asked` (P, S) of their pair.
+
+    With a `shift` of one number `asked` is (S,), the same for all, and the weights are the sigmoids of the products
+    plus the shift, divided by the sum of all of them.
+    """
+    from matchlight.scoring.kernels import triton_vectors
+
+    pairs, each, size = nodes.shape
+    wide = power(each)
+    out = torch.empty(pairs, size, device=nodes.device, dtype=nodes.dtype if shift is None else torch.float32)
+    triton_vectors.gather[(pairs,)](
+        nodes, asked, asked if shift is None else shift, out, each, 0 if asked.dim() == 1 else size,
+        S=size, NP=wide, GATE=shift is not None, num_warps=max(1, min(16, wide * size // 2048)),
+    )  # fmt: skip
+    return out
+
+
+def gather_plain(nodes: Tensor, asked: Tensor, shift: Tensor | None = None) -> Tensor:
+    """The same in plain PyTorch."""
+    if shift is None:
+        weights = torch.bmm(nodes, asked[..., None]).squeeze(-1).float().softmax(-1)
+        return torch.bmm(weights[:, None].to(nodes.dtype), nodes).squeeze(1)
+    gates = (nodes @ asked.to(nodes.dtype)).float().add(shift).sigmoid()
+    weights = gates / (gates.sum(-1, keepdim=True) + 1e-8)
+    return torch.bmm(weights[:, None].to(nodes.dtype), nodes).squeeze(1).float()
