@@ -159,7 +159,7 @@ class Worker:
     def _start(self) -> None:
         self._pipe, theirs = self.context.Pipe()
         told = (os.getpid(), theirs, self.asked, self.number, self.settings)
-        self.process = self.context.Process(target=_work, args=told, daemon=True)
+        self.process = self.context.Process(target=START, args=told, daemon=True)
         with _threads(self.asked.workers):
             self.process.start()
         theirs.close()  # so that its end is the end of the pipe
@@ -246,3 +246,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+START = _work  # what a worker process begins with
