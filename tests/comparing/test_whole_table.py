@@ -112,14 +112,25 @@ def test_whole_pictures_need_several_captions_a_picture() -> None:
 # ---- rows that begin with rows ---------------------------------------------------------------------------------------
 
 
-def test_a_row_begins_with_the_run_of_another_row_of_the_same_noise_and_seed(tmp_path: Path) -> None:
+def test_a_row_begins_with_the_run_of_another_row_of_the_same_noise_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: dict[str, Path | None] = {}
+    original = module.train_cell
+
+    def note(cell: Cell, *args: Any, start: Path | None = None) -> Any:
+        begun[cell.folder] = start
+        return original(cell, *args, start=start)
+
+    monkeypatch.setattr(module, "train_cell", note)
     methods = parse_variants([*TINY, "vse++", "as=first", "vse++", "from=first", "as=second", "margin=0.1"])
     backwards = list(reversed(methods))  # the order of the rows is not that of the training
     found = compare(backwards, tiny_pairs(), tmp_path / "out", noise=(0.0, 0.5), settings=CPU)
     assert [line["shown"] for line in found["methods"]] == ["second", "first"] and len(found["cells"]) == 4
-    place = tmp_path / "out" / "cells" / Cell(methods[1], 0.5, 0).folder / "run" / "recipe.json"
-    start = json.loads(place.read_text())["start"]
-    assert start and Cell(methods[0], 0.5, 0).folder in json.dumps(start)
+    first, second = (Cell(one, 0.5, 0).folder for one in methods)
+    assert begun[first] is None and begun[second] == tmp_path / "out" / "cells" / first / "run"
+    recipe = json.loads((tmp_path / "out" / "cells" / second / "run" / "recipe.json").read_text())
+    assert recipe["start"]["name"] == "vse++"
 
 
 def test_a_row_whose_beginning_fails_is_reported_and_not_waited_for(
