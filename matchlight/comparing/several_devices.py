@@ -74,10 +74,12 @@ def _taken(table: Table, pairs: Pairs, settings: Settings) -> list[Cell]:
 
 def _look_at_pictures(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
     """What networks see in the pictures is stored once, before many processes read it."""
+    from matchlight import devices
     from matchlight.runs.train_run import look_at_pictures
 
     for one in dict.fromkeys(cell.variant for cell in cells):
         look_at_pictures(one.name, pairs, device=settings.device, given=dict(one.arguments))
+    devices.free_memory()
 
 
 def _deal(table: Table, crew: list[Worker], waiting: list[Cell]) -> None:
@@ -91,6 +93,7 @@ def _deal(table: Table, crew: list[Worker], waiting: list[Cell]) -> None:
             _give(table, crew, waiting)
             for worker in _heard(crew):
                 cell, outcome = worker.answer()
+                _give(table, crew, waiting)  # before the files are written, which takes a moment
                 if outcome is None:  # a process elsewhere is at it: asked again after the others
                     waiting.append(cell)
                     time.sleep(grid.PATIENCE / len(crew))
