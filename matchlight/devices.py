@@ -9,6 +9,7 @@ inside a wrapped forward.) With one process these functions do nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -102,6 +103,39 @@ def start_processes(device: torch.device) -> torch.device:
     from accelerate import PartialState
 
     return PartialState(cpu=device.type == "cpu").device
+
+
+_neighbours = 1
+
+
+def share_machine(processes: int, *, on_device: int) -> None:
+    """This process is one of several side by side: it takes its part of the cores and of a GPU's memory."""
+    global _neighbours
+    _neighbours = on_device
+    torch.set_num_threads(threads_each(processes))
+
+
+def threads_each(processes: int) -> int:
+    """The threads of one of several processes."""
+    return max(1, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 1
+
+
+def neighbours() -> int:
+    """How many processes compute on this one's device, as far as `share_machine` has said."""
+    return _neighbours
+
+
+def room_for_features(device: torch.device) -> int:
+    """Bytes of a GPU that features may take: a quarter of what is free, half of the GPU for all that share it."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(min(free // 4, total // 2 // _neighbours)) if _neighbours > 1 else int(free // 4)
+
+
+def free_memory() -> None:
+    """What is no longer needed goes back to the GPU, where others compute as well."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def world() -> int:

@@ -3,8 +3,11 @@
 In reading order:
 
     variants.py         a method with arguments of its own; the cells of a comparison
-    grid.py             train and measure every cell of a comparison, or go on with one
-    several_devices.py  the same with one process for each device
+    noise_columns.py    the columns: shares of noise, by caption or by whole pictures
+    cell_run.py         train and measure one cell
+    grid.py             every cell of a comparison that is not finished
+    several_devices.py  the same with several processes, on one device or several
+    merging.py          finished cells of another folder taken over
     results_table.py    the results: their types, and one table of means over seeds
     curves.py           curves as an SVG picture
     results_page.py     report.html

@@ -8,100 +8,28 @@ locked while it is trained, so several processes (one a GPU) can fill one folder
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from matchlight import files
 from matchlight.comparing import results_files
+from matchlight.comparing.cell_run import Settings, broken, train_cell, without_weights
+from matchlight.comparing.noise_columns import Noise, heading, in_order
 from matchlight.comparing.results_table import Failure, Measurement, Results
-from matchlight.comparing.variants import Cell, Variant, all_cells, described
+from matchlight.comparing.variants import Cell, Variant, all_cells, described, part_of
 from matchlight.console import say
 from matchlight.core import BadInput
-from matchlight.data.noise import Truth, flip_labels, mismatch
-from matchlight.measuring import significance
 from matchlight.pairs import Pairs
 from matchlight.training.registry import settings_of
 
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
 PATIENCE = 2.0  # seconds between two looks at what other processes are at
+Show = Callable[[Results], None]
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What all cells share."""
-
-    per: str = "caption"  # what mismatched noise moves
-    kind: str = "symmetric"  # how labels flip
-    split: str = "test"
-    protocol: str = "auto"
-    device: str = "auto"
-    precision: str = "auto"
-    save_minutes: float = 2.0
-
-
-def broken(pairs: Pairs, cell: Cell, settings: Settings) -> tuple[Pairs, Truth]:
-    """The training data of a cell: pairs mismatched, or labels flipped for a method that learns from labels."""
-    if cell.variant.by_labels:
-        return flip_labels(pairs, ratio=cell.noise, kind=settings.kind, seed=cell.seed)
-    return mismatch(pairs, ratio=cell.noise, per=settings.per, seed=cell.seed)
-
-
-def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings) -> Measurement:
-    """Train and measure one cell, or go on with it; its report is the last file to be written."""
-    from matchlight.runs.evaluation import scored
-    from matchlight.runs.train_run import train
-
-    began = time.monotonic()
-    noisy, truth = broken(pairs, cell, settings)
-    given: dict[str, Any] = dict(cell.variant.arguments)
-    if not (folder / "run" / "recipe.json").exists():  # killed before it was a run: nothing to go on with
-        shutil.rmtree(folder / "run", ignore_errors=True)
-    run = train(
-        cell.variant.name,
-        noisy,
-        folder / "run",
-        seed=cell.seed,
-        device=settings.device,
-        precision=settings.precision,
-        resume=True,
-        save_minutes=settings.save_minutes,
-        **given,
-    )
-    trained = time.monotonic()
-    scores = scored(run, pairs, settings.split, protocol=settings.protocol)
-    measured = scores.measured(pairs.subset(settings.split), protocol=settings.protocol)
-    truth.save(folder / "truth.json")
-    name, path = measured.main
-    files.write_array(folder / significance.SHARES, measured.figures.shares(path))
-    measurement: Measurement = {
-        "method": cell.variant.label,
-        "noise": cell.noise,
-        "seed": cell.seed,
-        "measure": name,
-        "value": measured.figures.value(path),
-        "seconds": round(max(trained - began, logged_seconds(folder / "run")) + time.monotonic() - trained, 1),
-        "report": measured.report,
-    }
-    files.write_json(folder / "report.json", measurement)
-    return measurement
-
-
-def logged_seconds(run: Path) -> float:
-    """What a run's epochs took, those before an interruption too."""
-    try:
-        lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        return sum(float(json.loads(line).get("seconds", 0)) for line in lines if line.strip())
-    except (OSError, ValueError):
-        return 0.0
-
-
-# ---- the whole table -------------------------------------------------------------------------------------------------
+__all__ = ["Cell", "Settings", "Table", "check", "compare", "failures", "fill"]
 
 
 def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
@@ -120,7 +48,7 @@ def check(cells: Sequence[Cell], pairs: Pairs, settings: Settings) -> None:
     for one in dict.fromkeys(cell.variant for cell in cells):
         check_needs(one.method, pairs)
         settings_of(one.method, dict(one.arguments), pairs=len(pairs.rows("train")), device=device.type)
-    tried = {(cell.variant.by_labels, cell.noise): cell for cell in cells}
+    tried = {(cell.variant.by_labels, cell.variant.oracle, cell.noise): cell for cell in cells}
     for cell in tried.values():
         broken(pairs, cell, settings)  # a share of noise that this data cannot take
 
@@ -150,65 +78,18 @@ def agree(folder: Path, pairs: Pairs, settings: Settings) -> None:
 
 
 def finished(folder: Path, cell: Cell) -> Measurement | None:
-    """What a cell measured, if it got that far."""
-    path = folder / "report.json"
+    """What a cell measured, if it got that far; an oracle's without noise is that of the method itself."""
+    path, trained = folder / "report.json", cell.trained
     if not path.exists():
         return None
     report: Measurement = files.read_json(path, "a cell's report")
-    if (report.get("method"), report.get("noise"), report.get("seed")) != (cell.variant.label, cell.noise, cell.seed):
+    mine = (trained.variant.label, cell.noise, cell.seed)
+    if (report.get("method"), report.get("noise"), report.get("seed")) != mine:
         raise BadInput(f"{path}: the report of another cell; remove {folder} to train this one")
-    return report
+    return {**report, "method": cell.variant.label}
 
 
-def compare(
-    methods: Sequence[Variant],
-    pairs: Pairs,
-    out: str | Path,
-    *,
-    noise: Sequence[float] = (0.0, 0.2, 0.4),
-    seeds: int = 1,
-    settings: Settings | None = None,
-    show: Callable[[Results], None] | None = None,
-) -> Results:
-    """Train and measure every cell that is not finished; gives all results, and `show`s them after each new cell."""
-    settings, folder = settings or Settings(), Path(out)
-    shares, cells = sorted(set(noise)), all_cells(methods, noise, seeds)
-    check(cells, pairs, settings)
-    agree(folder, pairs, settings)
-    results: Results = {
-        "data": pairs.root.name,
-        "split": settings.split,
-        "noise": shares,
-        "seeds": seeds,
-        "methods": described(methods),
-        "cells": [],
-        "failed": [],
-    }
-    measured: dict[Cell, Measurement] = {}
-    failed: dict[Cell, Failure] = {}
-    waiting = list(cells)
-    while waiting:
-        elsewhere = []
-        for cell in waiting:
-            outcome = fill(cell, cells, pairs, folder, settings)
-            if outcome is None:
-                elsewhere.append(cell)
-                continue
-            if outcome.failure is not None:
-                failed[cell] = outcome.failure
-            if outcome.measurement is not None:
-                measured[cell] = outcome.measurement
-            results["cells"] = [measured[one] for one in cells if one in measured]
-            results["failed"] = [failed[one] for one in cells if one in failed]
-            if outcome.new:
-                results_files.write(folder, results)
-                if show is not None:
-                    show(results)
-        if elsewhere and len(elsewhere) == len(waiting):
-            time.sleep(PATIENCE)  # others are at work on all that is left
-        waiting = elsewhere
-    results_files.write(folder, results)
-    return results
+# ---- one cell --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,8 +101,16 @@ class Outcome:
     new: bool = True
 
 
+def failed(cell: Cell, why: str) -> Outcome:
+    """A cell that could not be trained."""
+    say(f"{cell}: {why}")
+    return Outcome(failure={"method": cell.variant.label, "noise": cell.noise, "seed": cell.seed, "why": why})
+
+
 def fill(cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings: Settings) -> Outcome | None:
     """Train and measure a cell where that is still to be done; None while another process is at it."""
+    from torch import OutOfMemoryError
+
     place, name = folder / "cells" / cell.folder, f"cells/{cell.folder}"
     report = finished(place, cell)
     if report is not None:
@@ -234,18 +123,120 @@ def fill(cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings
             return Outcome({**report, "folder": name})
         say(f"cell {cells.index(cell) + 1} of {len(cells)}: {cell}")
         try:
-            report = train_cell(cell, pairs, place, settings)
+            train_cell(cell.trained, pairs, place, settings, **_start_of(cell, folder))
         except BadInput as problem:  # a rate that is too high for one method is no reason to give up on the others
-            say(f"{cell}: {problem}")
-            why = str(problem)
-            return Outcome(failure={"method": cell.variant.label, "noise": cell.noise, "seed": cell.seed, "why": why})
+            return failed(cell, str(problem))
+        except (OutOfMemoryError, MemoryError) as problem:
+            return failed(cell, f"the memory is full: {' '.join(str(problem).split())[:200]}")
+        if settings.keep == "reports":
+            without_weights(place / "run", whole=not any(one.begin == cell.trained for one in cells))
+        report = finished(place, cell)
+        assert report is not None
         say(f"{cell}: {report['measure']} {report['value']:.4g} after {report['seconds']:.0f} s")
         return Outcome({**report, "folder": name})
+
+
+def _start_of(cell: Cell, folder: Path) -> dict[str, Path]:
+    """The run that a cell begins with, which is finished by then."""
+    return {"start": folder / "cells" / cell.begin.folder / "run"} if cell.begin else {}
+
+
+# ---- the whole table -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Table:
+    """What is known of all cells so far; the files are written anew when a cell comes in."""
+
+    folder: Path
+    results: Results
+    cells: list[Cell]
+    show: Show | None = None
+    measured: dict[Cell, Measurement] = field(default_factory=dict)
+    failed: dict[Cell, Failure] = field(default_factory=dict)
+
+    def take(self, cell: Cell, outcome: Outcome) -> None:
+        """A cell that is done, one way or the other."""
+        if outcome.failure is not None:
+            self.failed[cell] = outcome.failure
+        if outcome.measurement is not None:
+            self.measured[cell] = outcome.measurement
+        self.results["cells"] = [self.measured[one] for one in self.cells if one in self.measured]
+        self.results["failed"] = [self.failed[one] for one in self.cells if one in self.failed]
+        if outcome.new:
+            results_files.write(self.folder, self.results)
+            if self.show is not None:
+                self.show(self.results)
+
+    def is_ready(self, cell: Cell) -> bool:
+        """Whether the run that a cell begins with is there."""
+        return cell.begin is None or (self.folder / "cells" / cell.begin.folder / "report.json").exists()
+
+    def lost(self, cell: Cell) -> Outcome | None:
+        """A cell whose beginning could not be trained cannot be either."""
+        gone = cell.begin is not None and any(one.trained == cell.begin for one in self.failed)
+        return failed(cell, f"the run it begins with failed: {cell.begin}") if gone else None
+
+
+def begun(
+    methods: Sequence[Variant],
+    pairs: Pairs,
+    out: Path,
+    *,
+    noise: Sequence[Noise],
+    seeds: int,
+    settings: Settings,
+    show: Show | None,
+) -> Table:
+    """The table of a comparison that was checked, in its folder, with nothing in it yet."""
+    agree(out, pairs, settings)
+    results: Results = {
+        "data": pairs.root.name,
+        "split": settings.split,
+        "noise": in_order(noise),
+        "seeds": seeds,
+        "methods": described(methods),
+        "cells": [],
+        "failed": [],
+    }
+    return Table(out, results, part_of(all_cells(methods, noise, seeds), settings.part), show)
+
+
+def compare(
+    methods: Sequence[Variant],
+    pairs: Pairs,
+    out: str | Path,
+    *,
+    noise: Sequence[Noise] = (0.0, 0.2, 0.4),
+    seeds: int = 1,
+    settings: Settings | None = None,
+    show: Show | None = None,
+) -> Results:
+    """Train and measure every cell that is not finished; gives all results, and `show`s them after each new cell."""
+    settings, folder = settings or Settings(), Path(out)
+    check(all_cells(methods, noise, seeds), pairs, settings)
+    table = begun(methods, pairs, folder, noise=noise, seeds=seeds, settings=settings, show=show)
+    waiting = list(table.cells)
+    while waiting:
+        elsewhere = []
+        for cell in waiting:
+            outcome = table.lost(cell)
+            if outcome is None and table.is_ready(cell):
+                outcome = fill(cell, table.cells, pairs, folder, settings)
+            if outcome is None:
+                elsewhere.append(cell)
+            else:
+                table.take(cell, outcome)
+        if elsewhere and len(elsewhere) == len(waiting):
+            time.sleep(PATIENCE)  # others are at work on all that is left
+        waiting = elsewhere
+    results_files.write(folder, table.results)
+    return table.results
 
 
 def failures(results: Results) -> None:
     """One clear line where cells could not be trained; everything else is written by then."""
     if results["failed"]:
         first, count = results["failed"][0], len(results["failed"])
-        where = f"{first['method']} at {100 * first['noise']:g}% noise, seed {first['seed']}"
+        where = f"{first['method']} at {heading(first['noise'])}, seed {first['seed']}"
         raise BadInput(f"{count} of {count + len(results['cells'])} entries failed; {where}: {first['why']}")

@@ -11,6 +11,7 @@ from typing import Literal
 
 from matchlight import files
 from matchlight.comparing.curves import draw
+from matchlight.comparing.noise_columns import heading
 from matchlight.comparing.results_page import as_html
 from matchlight.comparing.results_table import ACROSS, Results, entries, header, panels, remark, summary
 from matchlight.measuring import significance
@@ -56,8 +57,7 @@ def as_markdown(results: Results) -> str:
     ]
     notes = ["", significance.NOTE.replace("*", "\\*")] if results.get("tests") else []
     failed = [
-        f"- {bad['method']} at {100 * bad['noise']:g}% noise, seed {bad['seed']}: {bad['why']}"
-        for bad in results["failed"]
+        f"- {bad['method']} at {heading(bad['noise'])}, seed {bad['seed']}: {bad['why']}" for bad in results["failed"]
     ]
     return "\n".join([remark(results), "", *lines, *notes, *(["", "Not trained:", "", *failed] if failed else []), ""])
 

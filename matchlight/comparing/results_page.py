@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from matchlight.comparing.curves import Line, Panel, draw
+from matchlight.comparing.noise_columns import Noise, heading, is_per_picture, key
+from matchlight.comparing.noise_columns import shown as shown_noise
 from matchlight.comparing.results_table import ACROSS, Entry, Measurement, Results, Row, entries, header, panels, remark
 from matchlight.console import VERSION
 from matchlight.measuring import significance
@@ -46,11 +48,11 @@ def _in_words(results: Results) -> str:
             one = own[shares.index(share)]
             if one.best:
                 level = _level(results, line["measure"], share)
-                said.append(f"{line['shown']} leads at {100 * share:g}% noise ({line['measure']} {one.text}{level})")
+                said.append(f"{line['shown']} leads at {heading(share)} ({line['measure']} {one.text}{level})")
     return start + ("; ".join(said) + "." if said else "")
 
 
-def _level(results: Results, measure: str, share: float) -> str:
+def _level(results: Results, measure: str, share: Noise) -> str:
     """Which methods the best of a column is not surely ahead of."""
     shown = {one["label"]: one["shown"] for one in results["methods"]}
     same = [t for t in results.get("tests", ()) if (t["measure"], t["noise"]) == (measure, share) and not t["mark"]]
@@ -61,7 +63,7 @@ def _facts(results: Results) -> dict[str, str]:
     seconds = sum(cell["seconds"] for cell in results["cells"])
     facts = {
         "methods": str(len(results["methods"])),
-        "shares of noise": ", ".join(f"{100 * share:g}%" for share in results["noise"]),
+        "shares of noise": "; ".join(shown_noise(share) for share in results["noise"]),
         "seed" if results["seeds"] == 1 else "seeds": str(results["seeds"]),
         "of training and measuring": f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h",
     }
@@ -107,18 +109,20 @@ def _entry(one: Entry) -> str:
 def _table_of_results(results: Results) -> str:
     rows = []
     for line, own in entries(results):
-        rows.append([html.escape(line["shown"]), line["measure"], *map(_entry, own), _lost(line)])
+        rows.append([html.escape(line["shown"]), line["measure"], *map(_entry, own), _lost(line, results["noise"])])
     columns = [*header(results), "lost to noise"]
     notes = [_note(significance.NOTE)] if results.get("tests") else []
     return _section("Results", _table(columns, rows, texts=2), *notes, _chart(results, panels(results), ACROSS))
 
 
-def _lost(line: Row) -> str:
+def _lost(line: Row, noises: Sequence[Noise]) -> str:
     """How much of its value without noise a method loses at the largest share."""
-    shares = sorted(line["noise"], key=float)
-    if len(shares) < 2 or not line["noise"][shares[0]]["mean"]:
+    shares = [noise for noise in noises if not is_per_picture(noise) and key(noise) in line["noise"]]
+    if len(shares) < 2:
         return ""
-    least, most = line["noise"][shares[0]]["mean"], line["noise"][shares[-1]]["mean"]
+    least, most = (line["noise"][key(shares[place])]["mean"] for place in (0, -1))
+    if not least:
+        return ""
     return f"{100 * (least - most) / least:.0f}%"
 
 
@@ -126,7 +130,7 @@ def _details(results: Results) -> str:
     """R@K both ways, or MAP both ways, as means over seeds."""
     recalls, maps = [], []
     for line, share, cells in _groups(results):
-        name = [html.escape(line["shown"]), f"{100 * share:g}%"]
+        name = [html.escape(line["shown"]), shown_noise(share)]
         if line["measure"] == "rsum":
             recalls.append([*name, *(f"{_mean(cells, *path):.1f}" for path in RECALLS)])
         elif "map" in cells[0]["report"]:
@@ -141,7 +145,7 @@ def _details(results: Results) -> str:
     return _section("Both ways", _note(note), *out) if out else ""
 
 
-def _groups(results: Results) -> Iterable[tuple[Row, float, list[Measurement]]]:
+def _groups(results: Results) -> Iterable[tuple[Row, Noise, list[Measurement]]]:
     for line, _ in entries(results):
         for share in results["noise"]:
             same = [c for c in results["cells"] if (c["method"], c["noise"]) == (line["method"], share)]
@@ -169,7 +173,7 @@ def _tests(results: Results) -> str:
         low, high = one["interval"]
         rows.append(
             [
-                f"{100 * one['noise']:g}%",
+                shown_noise(one["noise"]),
                 html.escape(shown.get(one["method"], one["method"])),
                 html.escape(shown.get(one["best"], one["best"])),
                 f"{one['difference']:+.{digits}f}",
@@ -190,12 +194,12 @@ def _tests(results: Results) -> str:
 
 def _training(results: Results, folder: Path) -> str:
     """The measure on the validation split by epoch, seed 0, a panel a share of noise."""
-    by_share: dict[float, Panel] = {}
+    by_share: dict[Noise, Panel] = {}
     for line, share, cells in _groups(results):
         cell = min(cells, key=lambda one: int(one["seed"]))
         points = validation(folder / str(cell.get("folder", "")) / "run" / "log.jsonl", line["measure"])
         if len(points) > 1:
-            panel = by_share.setdefault(share, Panel(f"{line['measure']} on val, {100 * share:g}% noise"))
+            panel = by_share.setdefault(share, Panel(f"{line['measure']} on val, {heading(share)}"))
             panel.lines.append(Line(line["shown"], [(epoch, value, 0.0) for epoch, value in points]))
     if not by_share:
         return ""
@@ -228,7 +232,7 @@ def _runs(results: Results) -> str:
         [
             html.escape(shown.get(cell["method"], cell["method"])),
             f"<code>{html.escape(str(cell.get('folder', '')))}</code>",
-            f"{100 * cell['noise']:g}%",
+            shown_noise(cell["noise"]),
             str(cell["seed"]),
             f"{cell['value']:.4g}",
             f"{cell['seconds']:.0f} s",
@@ -236,7 +240,7 @@ def _runs(results: Results) -> str:
         for cell in results["cells"]
     ]
     failed = [
-        [html.escape(bad["method"]), f"{100 * bad['noise']:g}%", str(bad["seed"]), html.escape(bad["why"])]
+        [html.escape(bad["method"]), shown_noise(bad["noise"]), str(bad["seed"]), html.escape(bad["why"])]
         for bad in results["failed"]
     ]
     out = [_table(["method", "folder", "noise", "seed", "value", "time"], rows, texts=2)] if rows else []

@@ -11,6 +11,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 
 from matchlight.comparing.curves import Line, Panel
+from matchlight.comparing.noise_columns import Noise, heading, is_per_picture, key, share_of
 from matchlight.comparing.variants import Described
 from matchlight.measuring import significance
 from matchlight.measuring.protocols import Report
@@ -30,7 +31,7 @@ class Failure(TypedDict):
     """A cell that could not be trained, and why."""
 
     method: str
-    noise: float
+    noise: Noise
     seed: int
     why: str
 
@@ -57,7 +58,7 @@ class Results(TypedDict):
 
     data: str
     split: str
-    noise: list[float]
+    noise: list[Noise]
     seeds: int
     methods: list[Described]
     cells: list[Measurement]
@@ -76,7 +77,7 @@ def summary(results: Results) -> list[Row]:
             for share in results["noise"]:
                 values = [c["value"] for c in cells if c["noise"] == share and c["measure"] == measure]
                 if values:
-                    by_noise[f"{share:g}"] = {"mean": float(np.mean(values)), "std": spread(values), "values": values}
+                    by_noise[key(share)] = {"mean": float(np.mean(values)), "std": spread(values), "values": values}
             rows.append({"method": one["label"], "shown": one["shown"], "measure": measure, "noise": by_noise})
     return rows
 
@@ -123,9 +124,9 @@ def entries(results: Results) -> list[tuple[Row, list[Entry]]]:
     for row in rows:
         own = []
         for share in results["noise"]:
-            seeds = row["noise"].get(f"{share:g}")
+            seeds = row["noise"].get(key(share))
             mark = marks.get((row["method"], row["measure"], share), "")
-            own.append(_entry(row["measure"], seeds, tops.get((row["measure"], f"{share:g}")), mark))
+            own.append(_entry(row["measure"], seeds, tops.get((row["measure"], key(share))), mark))
         out.append((row, own))
     return out
 
@@ -149,7 +150,7 @@ def _entry(measure: str, seeds: Seeds | None, top: float | None, mark: str) -> E
 
 def header(results: Results) -> list[str]:
     """Methods down, shares of noise across."""
-    return ["method", "measure", *(f"{100 * share:g}% noise" for share in results["noise"])]
+    return ["method", "measure", *(heading(share) for share in results["noise"])]
 
 
 def wide(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -165,10 +166,13 @@ def remark(results: Results) -> str:
 
 
 def panels(results: Results) -> list[Panel]:
-    """A panel a measure: its methods against noise."""
-    by_measure: dict[str, Panel] = {}
-    for row in summary(results):
-        points = [(float(share), seeds["mean"], seeds["std"]) for share, seeds in row["noise"].items()]
-        panel = by_measure.setdefault(row["measure"], Panel(f"{row['measure']} on {results['split']}"))
-        panel.lines.append(Line(row["shown"], points))
-    return list(by_measure.values()) or [Panel("comparison")]
+    """A panel a measure and kind of noise: its methods against noise, which without noise is of either kind."""
+    found: dict[str, Panel] = {}
+    for whole in sorted({is_per_picture(noise) for noise in results["noise"]}):
+        columns = [noise for noise in results["noise"] if is_per_picture(noise) == whole or not share_of(noise)]
+        for row in summary(results):
+            title = f"{row['measure']} on {results['split']}{', whole pictures' if whole else ''}"
+            known = [(share_of(noise), row["noise"][key(noise)]) for noise in columns if key(noise) in row["noise"]]
+            points = [(share, seeds["mean"], seeds["std"]) for share, seeds in known]
+            found.setdefault(title, Panel(title)).lines.append(Line(row["shown"], points))
+    return list(found.values()) or [Panel("comparison")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import torch
 
+from matchlight import devices
 from matchlight.core import BadInput, Json, Sizes
 from matchlight.data.formats import boxes
 from matchlight.inputs.backbones import Size, TokenChoice, as_size, backbone, backbone_class
@@ -215,16 +216,37 @@ def _images(pairs: Pairs, view: View, device: torch.device, streamed: bool) -> t
     return source, list(source.broken)
 
 
+def store_pictures(pairs: Pairs, view: View, device: torch.device) -> None:
+    """Store what `prepare` reads of the pictures, unless they are read anew for each batch."""
+    view = view.with_size(device)
+    if not streams(pairs, view, device):
+        _images(boxes.attach(pairs) if view.boxes else pairs, view, device, streamed=False)
+
+
 def _pieces(pairs: Pairs, view: View) -> Captions:
     """Captions in the word pieces of a joint model or a sentence encoder, which bring their own vocabularies."""
-    from matchlight.inputs.sentence_encoders import sentence_encoder
-
     if view.onnx:
         return Captions.from_tokens(view.onnx_towers.token_ids(pairs.captions))
     if not view.joint:
-        return Captions.from_tokens(sentence_encoder(view.sentences).token_ids(pairs.captions))
+        return Captions.from_tokens(_token_ids(view.sentences, pairs.captions))
     model = view.joint_model
     return Captions.from_tokens(model.pieces.token_ids(pairs.captions), size=model.shape.text.vocabulary)
+
+
+_cut: dict[str, dict[str, list[int]]] = {}  # of a process that trains many runs on the same captions
+
+
+def _token_ids(name: str, captions: Sequence[str]) -> list[list[int]]:
+    """Word pieces; one of many processes side by side cuts each caption once for all its runs."""
+    from matchlight.inputs.sentence_encoders import sentence_encoder
+
+    if devices.neighbours() == 1:
+        return sentence_encoder(name).token_ids(captions)
+    known = _cut.setdefault(name, {})
+    new = [caption for caption in dict.fromkeys(captions) if caption not in known]
+    if new:
+        known.update(zip(new, sentence_encoder(name).token_ids(new), strict=True))
+    return [known[caption] for caption in captions]
 
 
 def _states(

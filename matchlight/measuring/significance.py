@@ -27,7 +27,7 @@ class Cell(TypedDict):
     """What is read of a finished cell: a method at one share of noise with one seed, and what was measured."""
 
     method: str
-    noise: float
+    noise: float | str
     seed: int
     measure: str
     value: float
@@ -38,7 +38,7 @@ class Test(PairedTest):
     """A method against the best of its column."""
 
     measure: str
-    noise: float
+    noise: float | str
     method: str
     best: str
     seeds: int
@@ -67,7 +67,7 @@ def shares_in(folder: Path) -> Shares:
     return read
 
 
-def tests(cells: Sequence[Cell], noise: Sequence[float], shares: Shares) -> list[Test]:
+def tests(cells: Sequence[Cell], noise: Sequence[float | str], shares: Shares) -> list[Test]:
     """Every method against the best of its measure and share of noise."""
     out = []
     for measure in dict.fromkeys(cell["measure"] for cell in cells):

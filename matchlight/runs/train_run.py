@@ -18,7 +18,7 @@ from matchlight.inputs.backbones.base import loaded_later
 from matchlight.inputs.features.stream import InBlocks
 from matchlight.inputs.joint_models import OWN
 from matchlight.inputs.joint_models.model_files import without_weights
-from matchlight.inputs.prepare import Inputs, Stream, View, prepare, streams, view_of
+from matchlight.inputs.prepare import Inputs, Stream, View, prepare, store_pictures, streams, view_of
 from matchlight.inputs.sentence_encoders import SentenceEncoder
 from matchlight.inputs.text import Vocabulary
 from matchlight.inputs.weights.ordinary_names import settle_arguments
@@ -58,6 +58,7 @@ class TrainOptions:
     resume: bool = False
     start: Run | None = None  # its weights are the first ones
     save_minutes: float = 2.0
+    passing: bool = False  # it is thrown away once it is measured: its state is saved every `save_minutes` alone
     stream: Stream = "auto"  # whether pictures are read anew for each batch; "auto": where a store would be too large
     log: str | Sequence[str] = ()  # tools that curves go to: tensorboard, wandb, mlflow
     tensorboard: bool = False  # the older way to ask for it
@@ -117,6 +118,7 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
             save_minutes=options.save_minutes,
             callbacks=[ProgressBar(), EpochPrinter(), *tools],
         )
+    trainer.passing = options.passing
     if options.start is not None:
         _borrow(trainer, options.start)
         recipe.strategy.begin_from(trainer, options.start.folder)
@@ -129,6 +131,14 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     if devices.rank() == 0 and recipe.protocol != "labels":
         keep_chances(folder, run.matcher, inputs.table, run.read_words(pairs), seed=options.seed)
     return run
+
+
+def look_at_pictures(name: str, pairs: Pairs, *, device: str, given: Mapping[str, Value]) -> None:
+    """Store what this method reads of the pictures, as `train` would: many processes then find it."""
+    chosen, settings = choose(name, dict(given))
+    chosen, where = Chosen.of(chosen.method, settings), pick_device(device)
+    flat, _ = settings_of(chosen.method, settings, pairs=len(pairs.rows("train")), device=where.type)
+    store_pictures(pairs, view_of(settle_arguments(flat), pooled=chosen.pooled, pairs=pairs), where)
 
 
 def _first_choice(

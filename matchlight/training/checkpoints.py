@@ -27,19 +27,21 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
     return copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
 
 
-def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
-    """One safetensors file, flushed to the disk before it takes the place of the old one."""
+def _write(
+    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None, *, flush: bool = True
+) -> None:
+    """One safetensors file, by default flushed to the disk before it takes the place of the old one."""
     try:
-        with files.replaced(path, flush=True, apart=True) as draft:  # safetensors has a temporary file of its own
+        with files.replaced(path, flush=flush, apart=True) as draft:  # safetensors has a temporary file of its own
             save_file(tensors, str(draft), metadata=metadata)
     except SafetensorError as problem:  # safetensors has no OSError; a full disk is one by now
         raise BadInput(f"{path}: cannot be written: {problem}") from None
 
 
-def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None) -> None:
-    """A state dict as safetensors, atomically."""
+def save_weights(path: Path, state: dict[str, torch.Tensor], *, by: Writer | None = None, flush: bool = True) -> None:
+    """A state dict as safetensors, atomically; what need not outlive the machine is not flushed."""
     whole = {name: _own(value) for name, value in state.items()}
-    (by.do if by else _now)(lambda: _write(path, whole))
+    (by.do if by else _now)(lambda: _write(path, whole, flush=flush))
 
 
 def _now(job: Callable[[], None]) -> None:

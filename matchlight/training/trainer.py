@@ -7,6 +7,7 @@ so a run that was killed and resumed ends with the same weights, bit for bit on 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,7 @@ class Trainer:
         alone = threading.Lock()  # of who makes batches and who records graphs
         self.graphs = Graphs(self.device, alone=alone) if graphs and self._can_record() else None
         self.feed = Feed(self.device, alone=alone)
+        self.passing = False  # the run is thrown away once it is measured: its state is saved every few minutes alone
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
         self.rows, self.held = self._learnt_and_held_rows()
         names = recipe.strategy.networks
@@ -179,7 +181,7 @@ class Trainer:
             done = self.epoch + (self.phase + self.step / len(batches)) / self.phases
             for callback in self.callbacks:
                 callback.step(self, done)
-            if self._unsaved_for(max(1.0, 100 * self.save_cost)):
+            if self._unsaved_for(math.inf if self.passing else max(1.0, 100 * self.save_cost)):
                 self.save()
 
     def _unsaved_for(self, seconds: float) -> bool:
@@ -187,6 +189,8 @@ class Trainer:
 
     def _save_is_due(self) -> bool:
         """At the end of an epoch: always, but for a state so large that writing it takes longer than the training."""
+        if self.passing:
+            return self._unsaved_for(math.inf)
         quick = self.writer.cost < QUICK_WRITE or self.epoch >= self.recipe.epochs
         return quick or self._unsaved_for(20 * self.writer.cost)
 
@@ -312,12 +316,15 @@ class Trainer:
             self.best = Best(value, self.epoch, report)
             self.waited = 0
             if self.chief:
-                checkpoints.save_weights(self.folder / "model.safetensors", matcher.state_dict(), by=self.writer)
+                self._keep("model.safetensors", matcher.state_dict())
                 if learnt := objectives_of(self.networks):
-                    checkpoints.save_weights(self.folder / OBJECTIVE, learnt, by=self.writer)
+                    self._keep(OBJECTIVE, learnt)
         else:
             self.waited += 1
         return report
+
+    def _keep(self, name: str, weights: dict[str, torch.Tensor]) -> None:
+        checkpoints.save_weights(self.folder / name, weights, by=self.writer, flush=not self.passing)
 
     def _measure(self, matcher: Matcher) -> Report:
         pictures = np.unique(self.pairs.picture[self.held])
