@@ -1,17 +1,20 @@
 """What the slots of a trained model of sets do: how far apart, how often used, how trained, how much beside the whole.
 
-    python benchmarks/slots.py DATA RUN [RUN ...] [--split test] [--pictures 500] [--json]
+    python benchmarks/slots.py DATA RUN [RUN ...] [--split test] [--pictures 500] [--json] [--sheet OUT]
 
 Per network of a run, of either side:
 
     CV        circular variance within a set: 0 collapsed, .5 four orthogonal vectors
     constant  share of the spread within sets that is the same in all items, and so tells nothing about any of them
-    usage     over all fitting pairs, the share in which a slot has the largest cosine of all; `slots` is the exponential
-              of its entropy: 4 where four are used alike, 1 where one does all the work
+    usage     over all fitting pairs, the share in which a slot has the largest cosine of all; `slots` is the
+              exponential of its entropy: 4 where four are used alike, 1 where one does all the work
     pull      share of the gradient that a slot gets on one batch, from the complementary log loss at temperature .05
     alike     the mean cosine between the gradients of two slots of one item; 1: they are pulled the same way
     slot/whole  length of what a slot found over the length of the whole, as they are added; of what differs between
               items only, in brackets
+
+`--sheet` also draws what every slot takes of a few pictures, as `matchlight reproduce dive-attention` does, into a
+folder for each run and network.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from matchlight.measuring.metrics import circular_variance
 from matchlight.methods.slots import SetPrediction
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import SetSimilarity
+from matchlight.reproduce import reproduce
 from matchlight.scoring.encode import encode
 from matchlight.training.network import whole_batch
 
@@ -189,6 +193,7 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--pictures", type=int, default=500)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--sheet", type=Path, metavar="OUT")
     args = parser.parse_args()
     pairs, found = ml.Pairs.read(args.data), {}
     for path in args.runs:
@@ -196,6 +201,9 @@ def main() -> None:
         for number, one in enumerate([] if args.json else found[str(path)]):
             name = "/".join(path.parts[-2:]) + (f" #{number + 1}" if len(found[str(path)]) > 1 else "")
             print("\n".join(_shown(name, side, one[side]) for side in one), flush=True)
+        for number in range(1, 1 + len(found[str(path)]) if args.sheet else 1):
+            folder = args.sheet / f"{'-'.join(path.parts[-2:])}-{number}"
+            reproduce("dive-attention", pairs, folder, run=path, split=args.split, network=number)
     if args.json:
         print(json.dumps(found))
 

@@ -52,7 +52,7 @@ def own_sets(embeddings: dict[str, Embedding], batch: Batch) -> tuple[Embedding,
 
 
 def below(sets: Tensor, floor: float) -> Tensor:
-    """(N, K, D) unit vectors -> (N,): how far a set's circular variance is below the floor, 1 where it has collapsed."""
+    """(N, K, D) unit vectors -> (N,): how far its circular variance is below the floor, 1 where it has collapsed."""
     together = sets.float().mean(1).square().sum(-1).clamp(min=1e-12).sqrt()
     return (1 - (1 - together) / floor).relu()
 
