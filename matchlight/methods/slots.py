@@ -5,6 +5,10 @@ that every input is shared out among them, and each slot then takes the mean of 
 2023) changes three things, each of which can be undone here: slots start from learned vectors (`begin="sampled"`: from
 a learned Gaussian), a round is added to its slot (`update="gru"`: a GRU cell mixes it in), and every element has the
 feature of the whole picture or caption added (`whole=False`: it has not).
+
+Two changes of our own keep a set from collapsing. `norm="batch"` takes off what a slot says of every item alike, which
+is all that tells slots apart at the start and the first thing that training removes. `balance` gives slots a fixed
+weight against the whole, where learned gains let them fade.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from torch import Tensor, nn
 
 from matchlight.core import Embedding
 from matchlight.inputs.compiled import Compiles, QuickInTraining
+from matchlight.parts.layers import BatchNorm
 
 EPS = 1e-7
 
@@ -57,7 +62,9 @@ class Start(nn.Module):
 class Competition(nn.Module):
     """One round: slots compete for inputs, head by head, and take the mean of what they won."""
 
-    def __init__(self, dim: int, inside: int, *, heads: int, head_dim: int, official: bool):
+    def __init__(
+        self, dim: int, inside: int, *, heads: int, head_dim: int, official: bool = False, sharpness: float = 1.0
+    ):
         super().__init__()
         inner = heads * head_dim
         self.norm, self.norm_context = nn.LayerNorm(dim), nn.LayerNorm(inside)
@@ -66,6 +73,7 @@ class Competition(nn.Module):
         self.out = nn.Linear(inner, dim)
         self.heads = heads
         self.official = official
+        self.sharpness = sharpness
 
     def inputs(self, x: Tensor, codes: Tensor | None) -> tuple[Tensor, Tensor]:
         """(N, L, H, d) keys and values: the same in every round, so made once. Only keys know places."""
@@ -79,7 +87,7 @@ class Competition(nn.Module):
         The authors' code bars padding before a softmax over slots, which leaves each slot an equal share of it.
         """
         query = self.query(self.norm(slots)).unflatten(-1, (self.heads, -1))
-        score = torch.einsum("nkhd,nlhd->nhkl", query, key) / math.sqrt(key.shape[-1])
+        score = torch.einsum("nkhd,nlhd->nhkl", query, key) * (self.sharpness / math.sqrt(key.shape[-1]))
         share = score.float().softmax(2)
         if mask is None:
             return share
@@ -91,6 +99,19 @@ class Competition(nn.Module):
         taken = torch.einsum("nhkl,nlhd->nkhd", weight.to(value.dtype), value)
         out: Tensor = self.out(taken.flatten(2))
         return out
+
+
+class PerSlot(nn.Module):
+    """Batch norm of every slot by itself: over the items, each dimension has mean 0 and variance 1."""
+
+    def __init__(self, count: int, dim: int):
+        super().__init__()
+        self.over_items = BatchNorm(count * dim, affine=False)
+
+    def forward(self, slots: Tensor) -> Tensor:
+        """(N, K, D)."""
+        normal: Tensor = self.over_items(slots.flatten(1))
+        return normal.view_as(slots)
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,9 @@ class Slots:
     update: str = "sum"  # | "gru"
     whole: bool = True  # a feature of the whole is added to every element
     padding: str = "masked"  # | "official": padding competes too, as in the authors' code
+    sharpness: float = 1.0  # of the competition: what scores are multiplied with before the softmax over slots
+    norm: str = "layer"  # | "batch": per slot and dimension over the items, without gains of its own
+    balance: float = 0.0  # length of what a slot found beside a whole of length 1; 0: as their gains learn it
 
 
 class SetPrediction(Compiles):
@@ -116,13 +140,20 @@ class SetPrediction(Compiles):
         self.depth = slots.depth
         self.padding = slots.padding
         self.start = Start(slots.count, dim, sampled=slots.begin == "sampled")
-        rounds = {"heads": slots.heads, "head_dim": slots.head_dim}
-        self.compete = Competition(dim, inside, **rounds, official=slots.padding == "official")
+        self.compete = Competition(
+            dim,
+            inside,
+            heads=slots.heads,
+            head_dim=slots.head_dim,
+            official=slots.padding == "official",
+            sharpness=slots.sharpness,
+        )
         self.cell = nn.GRUCell(dim, dim) if slots.update == "gru" else None
         self.think = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Dropout(slots.dropout), nn.Linear(4 * dim, dim)
         )
-        self.norm = nn.LayerNorm(dim)
+        self.norm: nn.Module = nn.LayerNorm(dim) if slots.norm == "layer" else PerSlot(slots.count, dim)
+        self.balance = slots.balance
         self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
         self.dropout = nn.Dropout(slots.dropout)
         self._round: Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] = self._compete
@@ -136,7 +167,7 @@ class SetPrediction(Compiles):
             slots, share = self._round(slots, key, value, mask)
             seen += [share] if self.keep_attention else []
         elements = self.norm(slots)
-        full = elements if self.whole_norm is None or whole is None else elements + self.whole_norm(whole)[:, None]
+        full = elements if whole is None else self.added(elements, whole)
         extra = {} if torch.is_inference_mode_enabled() else {"residual": elements}
         if seen:
             extra["attention"] = torch.stack(seen).permute(1, 4, 0, 2, 3).contiguous()
@@ -151,6 +182,14 @@ class SetPrediction(Compiles):
     def compile_training(self) -> None:
         """Its rounds, for any number of inputs."""
         self._round = QuickInTraining(self, self._compete, dynamic=True)
+    def added(self, elements: Tensor, whole: Tensor) -> Tensor:
+        """What the slots found, with the feature of the whole added."""
+        if self.whole_norm is None:
+            return elements
+        whole = self.whole_norm(whole)[:, None]
+        if not self.balance:
+            return elements + whole
+        return self.balance * F.normalize(elements.float(), dim=-1) + F.normalize(whole.float(), dim=-1)
 
     def _updated(self, slots: Tensor, taken: Tensor) -> Tensor:
         if self.cell is None:

@@ -2,13 +2,15 @@
 
 A cell's share is what the softmax over slots gives a slot, before each slot's shares are made to sum to 1, the mean
 over heads: 1 / slots means that nobody cares for the cell. The caption of an element is the one of the split that has
-the element nearest to it.
+the element nearest to it. Of a vision transformer the class token, which has no place, is shared out like a cell, but
+not drawn. `network=2` looks at the second network of an ensemble.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -45,13 +47,14 @@ class Look:
     cosines: np.ndarray  # (slots,)
 
 
-def maps(work: Work, *, run: Paths | None = None) -> Result:
+def maps(work: Work, *, run: Paths | None = None, network: int = 1) -> Result:
     """Pictures with what each slot took of them and said of them: of captions that differ, and of a shared one."""
     work.check_splits(work.split)
     one = asked_run(work, run)
     if one is None:
         work.check((DIVE,))
         one = work.train(DIVE)
+    one = alone(one, network)
     counted, nearest, cosines = nearest_in_galleries(work, one)
     known = np.array(
         [[fits(work.pairs, int(row), int(place)) for row in line] for place, line in zip(counted, nearest, strict=True)]
@@ -61,7 +64,7 @@ def maps(work: Work, *, run: Paths | None = None) -> Result:
     apart = np.mean([len(set(line.tolist())) for line in nearest])
     agree = np.mean([len(set(line.tolist())) < len(line) for line in nearest])
     facts = [
-        run_facts("run", one),
+        run_facts("run", one) + (f"; its network {network}" if network > 1 else ""),
         f"{100 * np.mean(known):.1f}% of elements ({len(counted):,} test pictures) are nearest to a caption that fits",
         f"the elements of a picture are nearest to {apart:.2f} different captions on average; "
         f"two of them share one in {100 * agree:.1f}% of pictures",
@@ -97,6 +100,14 @@ def chosen(nearest: np.ndarray, known: np.ndarray) -> np.ndarray:
     total = min(DIFFERENT + ALIKE, len(nearest))
     alike = kinds[1][: max(ALIKE, total - len(kinds[0]))]
     return np.array([*kinds[0][: total - len(alike)], *alike], int)
+
+
+def alone(run: Run, network: int) -> Run:
+    """A run of several networks as a run of one of them, counted from 1."""
+    each = run.matcher.each()
+    if not 1 <= network <= len(each):
+        raise BadInput(f"network={network}: {run.folder} has {len(each)}")
+    return run if len(each) == 1 else replace(run, matcher=each[network - 1])
 
 
 # ---- what the model says ---------------------------------------------------------------------------------------------
@@ -147,7 +158,10 @@ def looked(run: Run, pairs: Pairs, places: np.ndarray, rows: np.ndarray, cosines
     out = []
     for k, place in enumerate(places):
         real = np.arange(shares.shape[-1]) if items.mask is None else np.flatnonzero(items.mask[k].cpu().numpy())
-        boxes = cells(run, items.extra["box"][k] if "box" in items.extra else None, len(real))
+        box = items.extra["box"][k] if "box" in items.extra else None
+        if box is None and class_token_first(run, len(real)):
+            real = real[1:]
+        boxes = cells(run, box, len(real))
         out.append(Look(int(place), boxes, shares[k][..., real], rows[k], cosines[k]))
     return out
 
@@ -156,9 +170,30 @@ def cells(run: Run, box: Tensor | None, count: int) -> list[Box]:
     """Where a picture's cells are: its own boxes, or the backbone's grid over the whole picture."""
     if box is not None and len(box) >= count:
         return [tuple(float(v) for v in one[:4]) for one in box[:count].cpu()]  # type: ignore[misc]
+    return grid(count, _shape(run))
+
+
+def class_token_first(run: Run, count: int) -> bool:
+    """Whether the first of so many inputs is the whole picture's: only without it, the rest is a grid like the picture.
+
+    Runs say whether class tokens are read where there are any, not whether their network has one.
+    """
+    if run.info["view"].get("tokens") != "both" or count < 2:
+        return False
+    return _unlike(count - 1, _shape(run)) < _unlike(count, _shape(run))
+
+
+def _unlike(count: int, shape: float) -> float:
+    """How far the best grid of so many cells is from cells as high as they are wide."""
+    _, _, right, bottom = grid(count, shape)[0]
+    return abs(math.log(right / bottom / shape))
+
+
+def _shape(run: Run) -> float:
+    """A picture's height over its width, as the network sees it."""
     size = run.info["view"].get("size") or 1
     height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-    return grid(count, height / width)
+    return height / width
 
 
 def as_rows(pairs: Pairs, look: Look) -> list[Row]:

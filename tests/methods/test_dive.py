@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scores, Sizes
@@ -19,7 +20,7 @@ from matchlight.inputs.prepare import View, prepare, view_of
 from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import dive
 from matchlight.methods.dive_files import read_dive
-from matchlight.methods.set_losses import SetLoss, Triplet
+from matchlight.methods.set_losses import SetLoss, Triplet, below
 from matchlight.methods.slots import SetPrediction, Slots, place_codes
 from matchlight.parts.layers import pooling_by
 from matchlight.parts.objectives import SoftmaxLoss
@@ -246,6 +247,8 @@ def ready(**more: Any) -> tuple[Any, Any]:
         {"similarity": "chamfer"},
         {"similarity": "mil"},
         {"similarity": "mp", "match_learned": True},
+        {"slot_norm": "batch", "balance": 0.5, "sharpness": 4.0},
+        {"floor": 0.4},
         {"padding": "official"},
         {"loss": "infonce"},
         {"loss": "rclog"},
@@ -267,6 +270,38 @@ def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, A
     network.step(network.objective.total(network.objective(scores, embeddings, batch)))
     idle = [key for key, p in network.matcher.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not idle
+
+
+@torch.no_grad()
+def test_what_a_slot_says_of_every_item_is_taken_off_by_a_norm_over_items() -> None:
+    one = module(norm="batch").train()
+    found = one(torch.randn(16, 5, 6), None, None).extra["residual"]
+    assert_close(found.mean(0), torch.zeros(3, 8), atol=1e-5, rtol=0)
+    assert module()(torch.randn(16, 5, 6), None, None).extra["residual"].mean(0).norm(dim=-1).min() > 0.5
+
+
+@torch.no_grad()
+def test_a_balance_fixes_the_length_of_a_slots_own_part_whatever_the_gains() -> None:
+    one = module(balance=0.5)
+    one.norm.weight *= 100
+    elements, whole = torch.randn(2, 3, 8), torch.randn(2, 8)
+    own = one.added(elements, whole) - F.normalize(one.whole_norm(whole), dim=-1)[:, None]
+    assert_close(own, 0.5 * F.normalize(elements, dim=-1))
+
+
+def test_a_floor_costs_what_a_set_is_below_it() -> None:
+    across, same = torch.eye(2), torch.eye(2)[[0, 0]]
+    lean = torch.tensor([[1.0, 0.0], [0.8, 0.6]])  # their mean (.9, .3) has the length .9487
+    found = below(torch.stack([across, same, lean]), 0.1)
+    assert_close(found, torch.tensor([0.0, 1.0, 1 - (1 - math.sqrt(0.9)) / 0.1]))
+
+
+def test_a_floor_pulls_a_collapsed_set_apart() -> None:
+    sets = F.normalize(torch.ones(1, 4, 8) + 1e-2 * torch.randn(1, 4, 8), dim=-1).requires_grad_()
+    below(sets, 0.1).sum().backward()
+    assert sets.grad is not None
+    moved = F.normalize(sets - 0.1 * sets.grad, dim=-1)
+    assert below(moved, 0.1) < below(sets, 0.1)
 
 
 @torch.no_grad()

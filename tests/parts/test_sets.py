@@ -55,6 +55,27 @@ def test_the_order_inside_a_set_does_not_matter(name: str) -> None:
     assert_close(similarity(*turned), similarity(Embedding(images), Embedding(texts)), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "lost"), [("smooth_chamfer", math.log(4) / 16), ("chamfer", 0.0), ("mil", 0.0)])
+def test_smooth_chamfer_alone_scores_collapsed_twins_above_spread_ones(name: str, lost: float) -> None:
+    spread, collapsed = torch.eye(4)[None], torch.eye(4)[[0, 0, 0, 0]][None]
+    score = set_similarity(name)
+    apart, together = (score(Embedding(one), Embedding(one)) for one in (spread, collapsed))
+    assert float(together - apart) == pytest.approx(lost, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "most"), [("smooth_chamfer", 1.0), ("mil", 0.2)])
+def test_slots_of_nearly_collapsed_sets_are_pulled_alike_by_smooth_chamfer(name: str, most: float) -> None:
+    images, texts = (
+        F.normalize(random_sets(8, 1, 64, seed=k) + 0.1 * random_sets(8, 4, 64, seed=k + 2), dim=-1).requires_grad_()
+        for k in (0, 1)
+    )
+    scores = set_similarity(name)(Embedding(images), Embedding(texts))
+    pull = gradients(scores.log_softmax(1), images)[0]
+    way = F.normalize(pull, dim=-1)
+    others = torch.einsum("nkd,nld->nkl", way, way)[:, ~torch.eye(4, dtype=torch.bool)]
+    assert float(others.mean()) == pytest.approx(most, abs=0.2)
+
+
 @pytest.mark.parametrize("name", ["smooth_chamfer", "chamfer", "mil"])
 def test_sets_of_one_are_compared_by_their_cosine(name: str) -> None:
     images, texts = random_sets(3, 1), random_sets(4, 1, seed=1)

@@ -16,6 +16,7 @@ import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput
 from matchlight.measuring.metrics import circular_variance
 from matchlight.pairs import Pairs
+from matchlight.parts.set_similarities import set_similarity
 from matchlight.reproduce import (
     aoq_cost,
     aoq_examples,
@@ -29,6 +30,7 @@ from matchlight.reproduce import (
 from matchlight.reproduce.exhibit_page import page
 from matchlight.reproduce.sheets import Answer, Query
 from matchlight.runs.evaluation import split_scores
+from matchlight.runs.folder import Run
 from matchlight.scoring.encode import encode_both
 from matchlight.training.mining import load
 from tests.reproduce.test_reproduce import WORDS, check_files, rows_of, runs_of
@@ -391,6 +393,51 @@ def test_an_ensemble_of_sets_shows_its_first_member(tmp_path: Path) -> None:
     assert set(ml.evaluate(run, tiny_pairs())["spread"]) == {"image", "text"}
     for name in ("dive-tsne", "dive-attention"):
         reproduce(name, tiny_pairs(), tmp_path, run=run.folder, device="cpu")
+
+
+def test_attention_of_the_second_network_is_its_own_and_a_third_is_refused(tmp_path: Path) -> None:
+    pairs = tiny_pairs()
+    run = ml.train("ncr", pairs, tmp_path / "run", device="cpu", **{**DIVE, "scorer": "dive", "warm": 1})
+    shares = []
+    for network in (1, 2):
+        reproduce("dive-attention", pairs, tmp_path / str(network), run=run.folder, device="cpu", network=network)
+        rows = rows_of(tmp_path / str(network), "dive-attention")
+        shares.append({tuple(row.values())[:4]: float(row["share"]) for row in rows})
+    places = pairs.pictures_of("test")
+    second = dive_attention.attention(dive_attention.alone(run, 2), pairs, places).mean(3)
+    for (name, turn, slot, cell), share in shares[1].items():
+        k = pairs.names.index(name) - places[0]
+        assert share == pytest.approx(float(second[k, int(cell), int(turn) - 1, int(slot) - 1]), abs=1e-6)
+    assert shares[0] != shares[1]
+    with pytest.raises(BadInput, match="network=3: .* has 2"):
+        dive_attention.alone(run, 3)
+
+
+@pytest.mark.parametrize(
+    ("view", "count", "first"),
+    [
+        ({"tokens": "both", "size": [336, 336]}, 65, True),
+        ({"tokens": "both", "size": [336, 336]}, 64, False),  # a network without such a token
+        ({"tokens": "both", "size": [224, 448]}, 33, True),
+        ({"tokens": "cells", "size": [336, 336]}, 65, False),
+        ({}, 37, False),  # given regions
+    ],
+)
+def test_a_class_token_is_no_cell(view: dict[str, Any], count: int, first: bool) -> None:
+    run = Run(Path("run"), {"view": view}, ml.core.Matcher({}, set_similarity("mil")), None)
+    assert dive_attention.class_token_first(run, count) == first
+
+
+def test_no_cell_is_drawn_for_a_class_token(dive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, pairs = default_run(dive), tiny_pairs()
+    places = pairs.pictures_of("test")[:1]
+    nothing = np.zeros((1, 4))
+    assert dive_attention.looked(run, pairs, places, nothing, nothing)[0].shares.shape == (4, 4, 5)
+    monkeypatch.setitem(run.info, "view", {**run.info["view"], "tokens": "both"})
+    (look,) = dive_attention.looked(run, pairs, places, nothing, nothing)
+    assert look.boxes[0] == (0, 0, 0.5, 0.5)  # four cells of five inputs
+    shares = dive_attention.attention(run, pairs, places).mean(3)[0].permute(1, 2, 0)
+    assert np.array_equal(look.shares, shares[..., 1:].numpy())
 
 
 # ---- what a comparison costs -----------------------------------------------------------------------------------------
