@@ -17,7 +17,7 @@ import torch
 from matchlight import devices, files
 from matchlight.console import say
 from matchlight.core import BadInput, Batch, Matcher
-from matchlight.inputs.batches import ahead, collate, fewest, plan, seeded
+from matchlight.inputs.batches import LABELLED, ahead, collate, fewest, plan, seeded
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
@@ -151,8 +151,12 @@ class Trainer:
 
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
-            more = phase.companions(batches[step], chance) if phase.companions else None
-            whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
+            rows, pictures = batches[step], None
+            if phase.pairs is not None:
+                pictures, rows = phase.pairs[rows].T.copy()
+            more = phase.companions(rows, chance) if phase.companions else None
+            repeat = self.repeat and not phase.together
+            whole = collate(self.table, rows, more=more, repeat=repeat, pictures=pictures)
             return whole.to(self.device)  # here, where nothing waits for the copies
 
         for batch in ahead(make, range(self.step, len(batches))):
@@ -194,7 +198,12 @@ class Trainer:
         network.step(loss * scale)
         self.losses.append(loss.detach())
         if scores.matrix is not None:
-            self.seen.append((batch.row, evidence(scores.matrix / network.matcher.per_cosine(), batch)))
+            self._note(batch, evidence(scores.matrix / network.matcher.per_cosine(), batch))
+
+    def _note(self, batch: Batch, found: torch.Tensor) -> None:
+        """Evidence about the pairs of the data; a pair that was put together for training says nothing of its row."""
+        labelled = batch.extra.get(LABELLED)
+        self.seen.append((batch.row, found) if labelled is None else (batch.row[labelled], found[labelled]))
 
     def _augmented(self, batch: Batch) -> Batch:
         if self.recipe.augment is None:
