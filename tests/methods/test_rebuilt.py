@@ -22,6 +22,7 @@ from matchlight.training.contract import Phase
 from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs, tiny_settings
+from tests.two_processes import together
 
 PICTURES, CAPTIONS = 30, 3
 SIZES: dict[str, Any] = {**tiny_settings(methods()["ncr+"].defaults), "epochs": 5, "warm": 2, "batch": 32}
@@ -157,8 +158,9 @@ def test_a_pass_where_nothing_is_doubted_is_the_very_same(tmp_path: Path) -> Non
     rebuilding = Rebuilding(HowToRebuild("mean"))
     rebuilding.found = {"A": {}}
     assert rebuilding.phase(run, phase, 0) is phase  # type: ignore[arg-type]
-    kept = [train("ncr+", mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)[0], tmp_path / how, device="cpu", **{**SIZES, "rebuild": how, "doubt": 0.0})
-            for how in ("none", "mean")]  # fmt: skip
+    pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
+    given = {**SIZES, "border": "rough", "doubt": 0.0}
+    kept = [train("ncr+", pairs, tmp_path / how, device="cpu", rebuild=how, **given) for how in ("none", "mean")]
     for one, other in zip(*(run.matcher.state_dict().values() for run in kept), strict=True):
         assert torch.equal(one, other)
 
@@ -183,6 +185,30 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: p
         assert torch.equal(value, resumed.matcher.state_dict()[name]), name
 
 
+def _train_and_tell(rank: int, folder: Path) -> None:
+    told: list[np.ndarray] = []
+    original = Rebuilding.phase
+
+    def watched(self: Rebuilding, run: Any, phase: Phase, number: int) -> Phase:
+        made = original(self, run, phase, number)
+        told.extend([] if made.pairs is None else [made.pairs])
+        return made
+
+    Rebuilding.phase = watched  # type: ignore[method-assign]
+    pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
+    train("ncr+", pairs, folder / "run", device="cpu", **{**SIZES, "rebuild": "mean", "border": "rough"})
+    np.savez(folder / f"told-{rank}.npz", *told)
+
+
+def test_two_processes_learn_from_the_same_rebuilt_pairs(tmp_path: Path) -> None:
+    together(_train_and_tell, tmp_path)
+    one, other = (np.load(tmp_path / f"told-{rank}.npz") for rank in (0, 1))
+    assert len(one.files) == 6  # two networks, three epochs
+    for name in one.files:
+        np.testing.assert_array_equal(one[name], other[name])
+    assert "clean_A" in np.load(tmp_path / "run" / "division.npz")
+
+
 def test_a_run_from_another_rebuilds_from_its_first_step(tmp_path: Path) -> None:
     pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
     first = train("ncr+", pairs, tmp_path / "first", device="cpu", **{**SIZES, "border": "rough"})
@@ -202,7 +228,15 @@ def test_a_run_from_another_rebuilds_from_its_first_step(tmp_path: Path) -> None
 
 def test_a_scorer_without_a_vector_of_the_whole_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="this scorer has none; use rebuild=none"):
-        train("ncr+", tiny_pairs(), tmp_path / "run", device="cpu", scorer="vse++", rebuild="mean", **{"vse++.measure": "order"})
+        train(
+            "ncr+",
+            tiny_pairs(),
+            tmp_path / "run",
+            device="cpu",
+            scorer="vse++",
+            rebuild="mean",
+            **{"vse++.measure": "order"},
+        )
     assert not (tmp_path / "run").exists()
 
 
