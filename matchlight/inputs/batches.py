@@ -26,6 +26,7 @@ WINDOW = 4096  # rows that are shuffled among each other where pictures are read
 SMALL = 8  # rows: a last batch of fewer joins the one before
 WORDS = 8  # captions are filled up to a multiple of this where steps are kept as graphs
 REAL = 512  # what the number of real words is rounded up to
+LABELLED = "labelled"  # of a batch: which pairs are as the data have them, where others were put together beside these
 ROUND = 32  # pictures: batches of pixels with companions are filled up to a multiple of this
 
 
@@ -144,15 +145,21 @@ def moved_to(device: torch.device, images: FeatureSource, *, room: int) -> Tenso
 
 
 def collate(
-    table: Table, rows: np.ndarray, *, more: dict[str, np.ndarray] | None = None, repeat: bool = False
+    table: Table,
+    rows: np.ndarray,
+    *,
+    more: dict[str, np.ndarray] | None = None,
+    repeat: bool = False,
+    pictures: np.ndarray | None = None,
 ) -> Batch:
     """A batch of these rows. Each picture is read once; `repeat` gives every pair its own copy, as the old code does.
 
     So do batches of fewer pictures than processes: an encoder cannot be asked to read nothing.
     `more` names further (picture, caption) pairs to score. An item of theirs that the batch holds already is not read
-    again; the others follow the batch's own, each once.
+    again; the others follow the batch's own, each once. `pictures` names another picture for each row than the data do.
     """
-    owners = table.pairs.picture[rows]
+    labels = table.pairs.picture[rows]
+    owners = labels if pictures is None else pictures
     pictures, place = np.unique(owners, return_inverse=True)
     if repeat or len(pictures) < devices.world():
         pictures, place = owners, np.arange(len(rows))
@@ -169,7 +176,17 @@ def collate(
         IMAGE: table.items(IMAGE, pictures[devices.shard(len(pictures))]),
         TEXT: table.items(TEXT, texts[devices.shard(len(texts))]),
     }
-    return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), core=core)
+    extra = {}
+    if owners is not labels:
+        whose = np.concatenate([owners, table.pairs.picture[texts[len(rows) :]]])
+        sides[TEXT] = _owned(sides[TEXT], whose[devices.shard(len(texts))])
+        extra = {LABELLED: torch.from_numpy(owners == labels)}
+    return Batch(sides, {k: torch.from_numpy(v) for k, v in links.items()}, torch.from_numpy(rows), extra, core)
+
+
+def _owned(texts: Items, pictures: np.ndarray) -> Items:
+    """Captions that belong to these pictures: siblings are who shares them."""
+    return replace(texts, extra={**texts.extra, "picture": torch.from_numpy(pictures.astype(np.int64))})
 
 
 def for_gpu(batch: Batch, matcher: Matcher, device: torch.device) -> Batch:

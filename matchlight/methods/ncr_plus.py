@@ -35,8 +35,18 @@ from matchlight.core import (
     Terms,
 )
 from matchlight.data.fingerprints import is_same_data
-from matchlight.inputs.batches import seeded
+from matchlight.inputs.batches import LABELLED, seeded
 from matchlight.methods.ncr import one_network
+from matchlight.methods.rebuilt import (
+    HowToRebuild,
+    Near,
+    Rebuild,
+    Rebuilding,
+    Remembered,
+    Sides,
+    check_vectors,
+    geometry,
+)
 from matchlight.methods.vse import DUAL, VSEInfinity
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.training.arguments import (
@@ -46,6 +56,7 @@ from matchlight.training.arguments import (
     Count,
     Fraction,
     NonNegative,
+    Portion,
     Positive,
     Settings,
     Share,
@@ -73,15 +84,22 @@ class Weighted(Objective):
 
     reduction = "mean"
 
-    def __init__(self, loss: SoftmaxLoss):
+    def __init__(self, loss: SoftmaxLoss, *, geometry: float = 0.0):
         super().__init__()
         self.loss = loss
+        self.geometry = geometry  # weight of distances within a side
 
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
-        """One term a direction, (P,) each."""
+        """One term a direction, (P,) each, and "geometry"."""
         terms = self.loss(scores, embeddings, batch)
         weight = batch.extra.get("trust")
-        return terms if weight is None else {name: term * weight for name, term in terms.items()}
+        if weight is None:
+            return terms
+        weighted = {name: term * weight for name, term in terms.items()}
+        if self.geometry:
+            own = batch.extra.get(LABELLED, torch.ones_like(weight))  # rebuilt pairs are not to be measured by
+            weighted["geometry"] = self.geometry * geometry(embeddings, batch, weight * own)
+        return weighted
 
 
 class MeasureThenTrust(Strategy):
@@ -92,6 +110,7 @@ class MeasureThenTrust(Strategy):
         self.warm, self.restart, self.relabel = warm, arguments.restart, arguments.relabel
         self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
+        self.rebuilding = Rebuilding(arguments.how_to_rebuild())
         self.first: Objective = arguments.softmax_loss(arguments.measure)
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
@@ -119,11 +138,15 @@ class MeasureThenTrust(Strategy):
         """Networks that have learnt nothing cannot measure anything."""
         if not self.warm and not self.begun:
             raise BadInput("warm=0: the first epochs measure the pairs; only a run --from another can do without")
+        if self.rebuilding.wanted:
+            check_vectors(run, run.networks[self.networks[0]].matcher)
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
         if epoch > self.measured or epoch == self.warm and not self.clean:
             self._measure(run, epoch)
+        if epoch >= self.warm and self.rebuilding.wanted and not self.rebuilding.found:
+            self._rebuild(run, self._fits(run, epoch))  # trust came from another run, without what networks remember
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
         if epoch >= self.warm:
@@ -135,7 +158,8 @@ class MeasureThenTrust(Strategy):
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
         each = {network: run.networks[network].objective.ranked_by(loss) for network in self.networks}
         phases = [Phase(rows, network, objective, name=name) for network, objective in each.items()]
-        return [in_whole_pictures(run, phase) for phase in phases] if self.together else phases
+        phases = [in_whole_pictures(run, phase) for phase in phases] if self.together else phases
+        return [self.rebuilding.phase(run, phase, k) for k, phase in enumerate(phases)]
 
     def _aside(self, run: TrainingRun) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
@@ -157,14 +181,28 @@ class MeasureThenTrust(Strategy):
         done = epoch if early else epoch - self.warm
         if done < 2 and epoch != self.warm or not (early or self.relabel):
             return
-        for k, name in enumerate(self.networks):
-            measured = fits(run, run.networks[name].evaluated, draw=(epoch, k))
-            for what, values in measured.items():
-                kept = self.seen.setdefault(f"{what}-{'first' if early else 'second'}-{name}", [])
-                kept.append(values.astype(np.float32))
-                del kept[: -self.window]
+        memories = self._fits(run, epoch, keep="first" if early else "second")
         if epoch >= self.warm:
             self._weigh(run)
+            self._rebuild(run, memories)
+
+    def _fits(self, run: TrainingRun, epoch: int, *, keep: str = "") -> dict[str, Remembered]:
+        """Measure all pairs by each network, for the round named by `keep`; what networks remember where it is used."""
+        memories = {}
+        for k, name in enumerate(self.networks):
+            matcher = run.networks[name].evaluated
+            if self.rebuilding.wanted and epoch >= self.warm:
+                memories[name] = Remembered(run, matcher)
+            measured = fits(run, matcher, draw=(epoch, k), beside=memories[name].add if memories else None)
+            for what, values in measured.items() if keep else ():
+                kept = self.seen.setdefault(f"{what}-{keep}-{name}", [])
+                kept.append(values.astype(np.float32))
+                del kept[: -self.window]
+        return memories
+
+    def _rebuild(self, run: TrainingRun, memories: dict[str, Remembered]) -> None:
+        for name in self.networks if memories else ():
+            self.rebuilding.update(run, name, memories[self._peer(name)], self.clean[self._peer(name)])
 
     def _evidence(self, what: str, name: str) -> np.ndarray:
         """The mean over a round's epochs, then over rounds: early losses have memorised less, late ones know more."""
@@ -207,7 +245,8 @@ class MeasureThenTrust(Strategy):
         """The weights of a batch's pairs."""
         if phase.name != "trust":
             return batch
-        return batch.with_extra(trust=self._trust(phase.network, batch.row.device)[batch.row])
+        trust = self._trust(phase.network, batch.row.device)[batch.row]
+        return batch.with_extra(trust=self.rebuilding.trust(batch, trust))
 
     def _trust(self, network: str, device: torch.device) -> torch.Tensor:
         """The weight of every row on the device, moved there once: no step waits to be told its rows."""
@@ -235,13 +274,14 @@ class MeasureThenTrust(Strategy):
     def state_dict(self) -> State:
         """Everything measured."""
         names = {"judged": self.measured, "fresh": self.fresh, "seen": self.seen}
-        return {**names, "clean": self.clean, "noise": self.noise}
+        return {**names, "clean": self.clean, "noise": self.noise, "rebuilt": self.rebuilding.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Take it back."""
         self.measured, self.fresh, self.noise = state["judged"], state["fresh"], list(state["noise"])
         self.seen = {name: list(kept) for name, kept in state["seen"].items()}
         self.clean = dict(state["clean"])
+        self.rebuilding.load_state_dict(state.get("rebuilt", {}))  # runs from before it was kept have none
 
 
 def rounds(
@@ -289,6 +329,12 @@ class NCRPlus(BuiltOn):
     relabel: bool = True
     window: Count = 6
     peers: Literal[1, 2] = 2
+    rebuild: Rebuild = "none"
+    rebuilt_sides: Sides = "both"
+    rebuilt_weight: NonNegative = 0.5
+    neighbours: Near = "both"
+    doubt: Portion = 0.5
+    geometry: NonNegative = 0.0
     warm: Whole | None = None
     epochs: Count = 17
     ema: Share = 0.0
@@ -319,7 +365,12 @@ class NCRPlus(BuiltOn):
     def weighted(self, wrong: Literal["few", "many"]) -> Weighted:
         """The loss of the second round where few pairs are wrong, or many."""
         usual = {"few": "rclog", "many": "gce"}[wrong]
-        return Weighted(self.softmax_loss(usual if self.loss == "auto" else self.loss))
+        loss = self.softmax_loss(usual if self.loss == "auto" else self.loss)
+        return Weighted(loss, geometry=self.geometry)
+
+    def how_to_rebuild(self) -> HowToRebuild:
+        """What doubted captions and pictures are learnt with."""
+        return HowToRebuild(self.rebuild, self.rebuilt_sides, self.neighbours, self.doubt, self.rebuilt_weight)
 
 
 METHODS = [

@@ -38,6 +38,7 @@ class Phase:
     order: Order | None = None  # None: shuffled, in batches
     weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
     name: str = "train"
+    pairs: np.ndarray | None = None  # (E, 2) pictures and captions to learn from; `order`, then needed, numbers these
     together: bool = False  # `order` keeps a picture's captions together: it is read once for them, from pixels too
 
 

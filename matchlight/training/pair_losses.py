@@ -17,6 +17,7 @@ from matchlight.training.contract import TrainingRun
 from matchlight.training.network import score_batch, whole_batch
 
 Measure = Callable[[Tensor, dict[str, Embeddings], Batch], dict[str, Tensor]]
+Beside = Callable[[dict[str, Embeddings], Batch], None]
 POOL = 128  # manufactured partners in all: read once a pass, one for each pair
 SALT = 4242
 FEW_VECTORS = 8  # of a picture: sets and single vectors of all pictures fit anywhere
@@ -135,12 +136,22 @@ def steps_to_another(owner: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def fits(
-    run: TrainingRun, matcher: Matcher, *, draw: tuple[int, ...], temperature: float = 0.05
+    run: TrainingRun,
+    matcher: Matcher,
+    *,
+    draw: tuple[int, ...],
+    temperature: float = 0.05,
+    beside: Beside | None = None,
 ) -> dict[str, np.ndarray]:
-    """Per row: `loss` (-log probability of the pair in its batch) and `null`, that of its manufactured mismatch."""
+    """Per row: `loss` (-log probability of the pair in its batch) and `null`, that of its manufactured mismatch.
+
+    `beside` is shown the embeddings of every batch.
+    """
     mismatches = Mismatches(run, matcher)
 
     def measure(matrix: Tensor, embeddings: dict[str, Embeddings], batch: Batch) -> dict[str, Tensor]:
+        if beside is not None:
+            beside(embeddings, batch)
         c = contrast(matrix.float(), batch)
         sure = log_probabilities(c, temperature)
         null = []

@@ -20,7 +20,7 @@ from matchlight import devices, files
 from matchlight.console import say
 from matchlight.core import BadInput, Batch, Matcher, Named, Objective, Seed
 from matchlight.inputs import compiled
-from matchlight.inputs.batches import Feed, collate, fewest, for_gpu, plan, seeded, tensors_of, with_tensors
+from matchlight.inputs.batches import LABELLED, Feed, collate, fewest, for_gpu, plan, seeded, tensors_of, with_tensors
 from matchlight.inputs.prepare import Inputs
 from matchlight.measuring.protocols import evaluate_scores
 from matchlight.parts.objectives import evidence
@@ -170,8 +170,12 @@ class Trainer:
 
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
-            more = phase.companions(batches[step], chance) if phase.companions else None
-            whole = collate(self.table, batches[step], more=more, repeat=self.repeat and not phase.together)
+            rows, pictures = batches[step], None
+            if phase.pairs is not None:
+                pictures, rows = phase.pairs[rows].T.copy()
+            more = phase.companions(rows, chance) if phase.companions else None
+            repeat = self.repeat and not phase.together
+            whole = collate(self.table, rows, more=more, repeat=repeat, pictures=pictures)
             return for_gpu(whole, network.matcher, self.device)
 
         for batch in self.feed.batches(make, range(self.step, len(batches))):
@@ -230,6 +234,8 @@ class Trainer:
         if scores.matrix is None:
             return {"loss": loss.detach()}
         fit = evidence(scores.matrix / network.matcher.per_cosine(), batch)
+        if (labelled := batch.extra.get(LABELLED)) is not None:  # other pairs say nothing of their rows
+            fit = torch.where(labelled, fit, torch.nan)
         return {"loss": loss.detach(), "evidence": fit}
 
     def _recorded(
@@ -295,9 +301,10 @@ class Trainer:
         """This epoch's evidence by row of the whole table, the mean of what its networks saw; NaN where none did."""
         total, times = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         if (evidence_seen := self._evidence_so_far()) is not None:
-            rows = evidence_seen[0].cpu().numpy()
-            np.add.at(total, rows, evidence_seen[1].cpu().numpy())
-            np.add.at(times, rows, 1)
+            rows, values = (part.cpu().numpy() for part in evidence_seen)
+            known = ~np.isnan(values)
+            np.add.at(total, rows[known], values[known])
+            np.add.at(times, rows[known], 1)
         mean = np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
         self.history.append(np.clip(mean, None, np.finfo(np.float16).max).astype(np.float16))
 
