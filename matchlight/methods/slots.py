@@ -182,6 +182,7 @@ class SetPrediction(Compiles):
     def compile_training(self) -> None:
         """Its rounds, for any number of inputs."""
         self._round = QuickInTraining(self, self._compete, dynamic=True)
+
     def added(self, elements: Tensor, whole: Tensor) -> Tensor:
         """What the slots found, with the feature of the whole added."""
         if self.whole_norm is None:
