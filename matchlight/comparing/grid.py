@@ -109,7 +109,7 @@ def failed(cell: Cell, why: str) -> Outcome:
 
 def fill(cell: Cell, cells: Sequence[Cell], pairs: Pairs, folder: Path, settings: Settings) -> Outcome | None:
     """Train and measure a cell where that is still to be done; None while another process is at it."""
-    from torch import OutOfMemoryError
+    from torch.cuda import OutOfMemoryError
 
     place, name = folder / "cells" / cell.folder, f"cells/{cell.folder}"
     report = finished(place, cell)

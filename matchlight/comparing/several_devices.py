@@ -173,12 +173,15 @@ class Worker:
         cell, self.cell = self.cell, None
         outcome: Outcome | None
         try:
-            outcome = self.pipe.recv()
+            outcome, ends = self.pipe.recv()
         except (EOFError, ConnectionError):
             self.process.join()
             outcome = failed(cell, f"its process ended ({_ending(self.process.exitcode)})")
             self.process = None
         else:
+            if ends:  # waited for, so that it is given nothing more
+                self.process.join()
+                self.process = None
             if outcome is not None and outcome.failure is None and outcome.new and outcome.measurement:
                 say(f"{cell}: {outcome.measurement['value']:.4g} after {outcome.measurement['seconds']:.0f} s")
         return cell, outcome
@@ -231,9 +234,10 @@ def _work(parent: int, pipe: Connection, asked: Asked, number: int, settings: Se
             outcome = fill(cell, asked.cells, pairs, asked.out, settings)
         except Exception as problem:  # whatever it is, it costs this cell alone
             traceback.print_exc()
-            pipe.send(failed(cell, f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"))
+            why = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+            pipe.send((failed(cell, why), True))
             os._exit(1)  # what a GPU does after an error of its own is not known
-        pipe.send(outcome)
+        pipe.send((outcome, False))
         devices.free_memory()
 
 
