@@ -201,9 +201,10 @@ class Trainer:
             self._note(batch, evidence(scores.matrix / network.matcher.per_cosine(), batch))
 
     def _note(self, batch: Batch, found: torch.Tensor) -> None:
-        """Evidence about the pairs of the data; a pair that was put together for training says nothing of its row."""
-        labelled = batch.extra.get(LABELLED)
-        self.seen.append((batch.row, found) if labelled is None else (batch.row[labelled], found[labelled]))
+        """Evidence about the pairs of the data: NaN where a pair was put together for training, not about its row."""
+        if LABELLED in batch.extra:
+            found = found.masked_fill(~batch.extra[LABELLED], float("nan"))  # left out later: no step waits for it
+        self.seen.append((batch.row, found))
 
     def _augmented(self, batch: Batch) -> Batch:
         if self.recipe.augment is None:
@@ -242,9 +243,10 @@ class Trainer:
         """This epoch's evidence by row of the whole table, the mean of what its networks saw; NaN where none did."""
         total, times = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         if (evidence_seen := self._evidence_so_far()) is not None:
-            rows = evidence_seen[0].cpu().numpy()
-            np.add.at(total, rows, evidence_seen[1].cpu().numpy())
-            np.add.at(times, rows, 1)
+            rows, found = (part.cpu().numpy() for part in evidence_seen)
+            told = ~np.isnan(found)
+            np.add.at(total, rows[told], found[told])
+            np.add.at(times, rows[told], 1)
         mean = np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0)
         self.history.append(np.clip(mean, None, np.finfo(np.float16).max).astype(np.float16))
 
