@@ -185,6 +185,17 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: p
         assert torch.equal(value, resumed.matcher.state_dict()[name]), name
 
 
+def test_evidence_is_about_the_pairs_of_the_data_alone(tmp_path: Path) -> None:
+    run = begun(tmp_path, rebuild="mean", border="rough", peers=1)
+    run.begin()
+    while run.epoch < 3:
+        run._epoch()
+    strategy: Any = run.recipe.strategy
+    moved = strategy.clean["A"] < 0.5
+    assert np.isfinite(run.history[1][run.rows]).sum() > np.isfinite(run.history[2][run.rows]).sum()
+    assert np.isfinite(run.history[2][run.rows[~moved[run.rows]]]).all()
+
+
 def _train_and_tell(rank: int, folder: Path) -> None:
     told: list[np.ndarray] = []
     original = Rebuilding.phase
