@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from matchlight.console import track
 from matchlight.core import BadInput
-from matchlight.inputs.compiled import Compiles, QuickInTraining
 from matchlight.inputs.minilm_files import minilm_folder, minilm_tokenizer, verified
 from matchlight.inputs.text import pad
 from matchlight.inputs.weights.hub import is_known as _hub_is_known
@@ -190,7 +189,7 @@ class Places:
         return rows
 
 
-class Bert(Compiles):
+class Bert(nn.Module):
     """BERT's encoder (Devlin et al., arXiv:1810.04805) for single sentences; the sizes are MiniLM's."""
 
     # how the published files call each part, and how it is called here; the first that fits is taken
@@ -233,12 +232,6 @@ class Bert(Compiles):
         for block in self.blocks:
             x = block(x, mask)
         return x
-
-    def compile_training(self) -> None:
-        """What its layers do with each piece alone, for captions of any length."""
-        for block in self.blocks:
-            block.joint = QuickInTraining(block, block.joint, dynamic=True)
-            block.thought = QuickInTraining(block, block.thought, dynamic=True)
 
     def packed(self, ids: Tensor, mask: Tensor, *, room: int) -> Tensor:
         """The same without the padding; `room` is more than there are real pieces. Often half of a batch is padding."""

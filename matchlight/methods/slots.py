@@ -14,7 +14,6 @@ weight against the whole, where learned gains let them fade.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.core import Embedding
-from matchlight.inputs.compiled import Compiles, QuickInTraining
 from matchlight.parts.layers import BatchNorm
 
 EPS = 1e-7
@@ -132,7 +130,7 @@ class Slots:
     balance: float = 0.0  # length of what a slot found beside a whole of length 1; 0: as their gains learn it
 
 
-class SetPrediction(Compiles):
+class SetPrediction(nn.Module):
     """Inputs (N, L, inside) and a feature of the whole -> K unit vectors each; all rounds share their weights."""
 
     def __init__(self, dim: int, inside: int, slots: Slots):
@@ -156,15 +154,16 @@ class SetPrediction(Compiles):
         self.balance = slots.balance
         self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
         self.dropout = nn.Dropout(slots.dropout)
-        self._round: Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] = self._compete
         self.keep_attention = False  # for figures: Embedding.extra["attention"] is (N, L, rounds, heads, K)
 
     def forward(self, x: Tensor, mask: Tensor | None, whole: Tensor | None, codes: Tensor | None = None) -> Embedding:
         """Sets of unit vectors; outside inference mode with what the slots alone found, for the diversity loss."""
-        slots, seen = self.start(x.shape[0]).contiguous(), []  # laid out as after any round: compiled once
+        slots, seen = self.start(x.shape[0]), []
         key, value = self.compete.inputs(x, codes)
         for _ in range(self.depth):
-            slots, share = self._round(slots, key, value, mask)
+            share = self.compete.shares(slots, key, mask)
+            slots = self._updated(slots, self.compete(share, value))
+            slots = slots + self.think(slots)
             seen += [share] if self.keep_attention else []
         elements = self.norm(slots)
         full = elements if whole is None else self.added(elements, whole)
@@ -172,16 +171,6 @@ class SetPrediction(Compiles):
         if seen:
             extra["attention"] = torch.stack(seen).permute(1, 4, 0, 2, 3).contiguous()
         return Embedding(F.normalize(full.float(), dim=-1), None, extra)
-
-    def _compete(self, slots: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One round: the slots behind it, and how the inputs were shared out."""
-        share = self.compete.shares(slots, key, mask)
-        slots = self._updated(slots, self.compete(share, value))
-        return slots + self.think(slots), share
-
-    def compile_training(self) -> None:
-        """Its rounds, for any number of inputs."""
-        self._round = QuickInTraining(self, self._compete, dynamic=True)
 
     def added(self, elements: Tensor, whole: Tensor) -> Tensor:
         """What the slots found, with the feature of the whole added."""
