@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from matchlight import devices
 from matchlight.console import say
 
+ROUNDING = 0.02  # of the largest value: what 16 bits may make of a gradient
 FAR = -10000.0  # what a padded place holds before a sort or a softmax; real values must stay above it
 
 
@@ -47,9 +48,9 @@ def has_kernels(device: int) -> bool:
     try:
         from matchlight.parts.kernel_check import differences
 
-        wrong = [
-            f"{name} off by {apart:.2g}" for name, apart in differences(torch.device("cuda", device)) if apart > 0.02
-        ]
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            found = list(differences(torch.device("cuda", device)))
+        wrong = [f"{name} off by {apart:.2g}" for name, apart in found if not apart < ROUNDING]
     except Exception as problem:  # whatever a compiler or a driver thinks of
         wrong = [f"{type(problem).__name__}: {problem}"[:160]]
     if wrong:
