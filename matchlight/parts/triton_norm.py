@@ -97,9 +97,8 @@ class _Normalised(torch.autograd.Function):
         variance = (second / count - off.square()).clamp(min=0)
         scale, out = torch.rsqrt(variance + eps), torch.empty_like(x)
         grid = (triton.cdiv(len(x), ROWS), triton.cdiv(x.shape[1], LANES))
-        apply[grid](
-            x, x, real, mean, scale, gain, bias, gain, out, *x.shape, R=ROWS, B=LANES, WEIGHTED=False, BACK=False
-        )
+        how = {"R": ROWS, "B": LANES, "WEIGHTED": False, "BACK": False}
+        apply[grid](x, x, real, mean, scale, gain, bias, gain, out, *x.shape, **how)
         ctx.save_for_backward(x, real, mean, scale, gain, count)
         ctx.weighted, ctx.grid = weighted, grid
         ctx.mark_non_differentiable(mean, variance, count)
