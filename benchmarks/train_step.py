@@ -11,7 +11,6 @@ the first case. On a machine without a GPU everything runs small, and launches a
 from __future__ import annotations
 
 import argparse
-import inspect
 import time
 import traceback
 import zlib
@@ -140,8 +139,11 @@ class Case:
         flat, _ = settings_of(chosen.method, given, pairs=30000, device="cuda")
         inputs = prepare(pairs, view_of(flat, pooled=chosen.pooled, pairs=pairs), device=device, streamed=False)
         recipe = chosen.build(inputs.sizes, **flat)
-        options = {"graphs": graphs} if "graphs" in inspect.signature(Trainer).parameters else {}
-        self.trainer = Trainer(folder, recipe, inputs, device=device, precision="bf16", **options)
+        self.trainer = Trainer(folder, recipe, inputs, device=device, precision="bf16")
+        if not graphs:
+            self.trainer.graphs = None
+            for network in self.trainer.networks.values():
+                network.graphed = None
         self.phase = self._late_phase()
         self.network = self.trainer.networks[self.phase.network]
         self.network.matcher.train()
@@ -339,7 +341,6 @@ def main() -> None:
     device, began = devices.pick_device(asked.device), time.perf_counter()
     devices.pick_precision("auto", device)
     read_by_something()
-    supported = "graphs" in inspect.signature(Trainer).parameters
     told: set[str] = set()
     for cells in map(int, asked.cells.split(",")):
         pairs = random_pairs(1024, cells, 384) if device.type == "cuda" else random_pairs(32, min(cells, 20), 24)
@@ -355,7 +356,7 @@ def main() -> None:
                 guarded(lambda: waits(case))  # noqa: B023
                 guarded(lambda: passes(case, device))  # noqa: B023
             case = None
-            if supported:
+            if device.type == "cuda":
                 case = guarded(lambda: measured(name, pairs, device, graphs=True, hogs=0))  # noqa: B023
                 if case is not None and hogs:
                     guarded(lambda: passes(case, device))  # noqa: B023

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from matchlight import devices
 from matchlight.core import Embedding, Items
 from matchlight.inputs.augmentation import drop_regions
-from matchlight.methods.slots import SetPrediction, place_codes
+from matchlight.methods.slots import SetPrediction, codes_of
 from matchlight.parts.encoders import ReadPieces, last_state, lengths, states_of, turn
 from matchlight.parts.layers import BatchNorm, pooling_by
 
@@ -38,7 +38,7 @@ def coded(items: Items, slots: SetPrediction, dim: int) -> Tensor:
         own = lengths(items).to(items.x.device) if items.mask is None else items.mask.sum(1)
     else:
         own = torch.full((1,), longest, device=items.x.device)
-    return place_codes(own, longest, dim)
+    return codes_of(own, longest, dim)
 
 
 class Largest(nn.Module):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ from matchlight.core import Embedding
 from matchlight.parts.layers import BatchNorm
 
 EPS = 1e-7
+LONGEST = 64  # words: up to there a GPU keeps the codes of all places
 
 
 def place_codes(lengths: Tensor, longest: int, dim: int) -> Tensor:
@@ -32,6 +34,28 @@ def place_codes(lengths: Tensor, longest: int, dim: int) -> Tensor:
     channel = torch.arange(dim, device=lengths.device)
     angle = place[..., None] / 10000 ** (2 * (channel // 2) / dim)
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
+
+
+@cache
+def _code_table(dim: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return place_codes(torch.arange(LONGEST + 1, device=device), LONGEST, dim)
+
+
+def codes_of(lengths: Tensor, longest: int, dim: int) -> Tensor:
+    """`place_codes`; a GPU looks them up, since computing them is ten passes over all words of a batch."""
+    if lengths.is_cuda and longest <= LONGEST:
+        return _code_table(dim, lengths.device)[:, :longest].index_select(0, lengths.clamp(max=LONGEST))
+    return place_codes(lengths, longest, dim)
+
+
+def normed(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    """A normalisation whose result only enters products: values of 16 bits on a GPU stay so, as products want them."""
+    if not x.is_cuda or x.dtype == torch.float32:
+        out: Tensor = norm(x)
+        return out
+    with torch.autocast("cuda", enabled=False):
+        return F.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
 
 
 class Start(nn.Module):
@@ -74,18 +98,21 @@ class Competition(nn.Module):
         self.sharpness = sharpness
 
     def inputs(self, x: Tensor, codes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(N, L, H, d) keys and values: the same in every round, so made once. Only keys know places."""
-        x = self.norm_context(x)
-        key = self.key(x if codes is None else x + codes)
-        return key.unflatten(-1, (self.heads, -1)), self.value(x).unflatten(-1, (self.heads, -1))
+        """(N, H, L, d) keys and values: the same in every round, so made and laid out once. Only keys know places."""
+        x = normed(self.norm_context, x)
+        key = self.key(x if codes is None else x + codes.to(x.dtype))
+        return self._by_head(key), self._by_head(self.value(x))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous()
 
     def shares(self, slots: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """(N, H, K, L): how each input is shared out; sums to 1 over slots. Padding is not shared out at all.
 
         The authors' code bars padding before a softmax over slots, which leaves each slot an equal share of it.
         """
-        query = self.query(self.norm(slots)).unflatten(-1, (self.heads, -1))
-        score = torch.einsum("nkhd,nlhd->nhkl", query, key) * (self.sharpness / math.sqrt(key.shape[-1]))
+        query = self._by_head(self.query(self.norm(slots)))
+        score = query @ key.transpose(2, 3) * (self.sharpness / math.sqrt(key.shape[-1]))
         share = score.float().softmax(2)
         if mask is None:
             return share
@@ -94,8 +121,8 @@ class Competition(nn.Module):
     def forward(self, share: Tensor, value: Tensor) -> Tensor:
         """(N, K, D) what the slots take."""
         weight = share / (share.sum(-1, keepdim=True) + EPS)
-        taken = torch.einsum("nhkl,nlhd->nkhd", weight.to(value.dtype), value)
-        out: Tensor = self.out(taken.flatten(2))
+        taken = weight.to(value.dtype) @ value
+        out: Tensor = self.out(taken.transpose(1, 2).flatten(2))
         return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from functools import cache
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight import devices
+from matchlight.console import say
 
+ROUNDING = 0.02  # of the largest value: what 16 bits may make of a gradient
 FAR = -10000.0  # what a padded place holds before a sort or a softmax; real values must stay above it
 
 
@@ -37,6 +40,24 @@ def masked_softmax(x: Tensor, mask: Tensor | None, dim: int = -1) -> Tensor:
     return x.masked_fill(~mask, FAR).softmax(dim) * mask
 
 
+@cache
+def has_kernels(device: int) -> bool:
+    """Whether our kernels for training run on this GPU, and give what plain tensors give; looked at once."""
+    if importlib.util.find_spec("triton") is None or torch.cuda.is_current_stream_capturing():
+        return False
+    try:
+        from matchlight.parts.kernel_check import differences
+
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            found = list(differences(torch.device("cuda", device)))
+        wrong = [f"{name} off by {apart:.2g}" for name, apart in found if not apart < ROUNDING]
+    except Exception as problem:  # whatever a compiler or a driver thinks of
+        wrong = [f"{type(problem).__name__}: {problem}"[:160]]
+    if wrong:
+        say(f"training goes on without kernels of its own ({'; '.join(wrong)})")
+    return not wrong
+
+
 def in_onnx_export() -> bool:
     """Whether a model is being written as ONNX; asked without loading PyTorch's exporter, which takes a while."""
     return "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
@@ -44,6 +65,11 @@ def in_onnx_export() -> bool:
 
 def top_mean(x: Tensor, mask: Tensor | None, *, k: int) -> Tensor:
     """(N, K, D) -> (N, D): per dimension, the mean of its `k` largest real values (all of them if fewer)."""
+    if x.is_cuda and has_kernels(x.device.index or 0):
+        from matchlight.parts.triton_pooling import fits, mean_of_largest
+
+        if fits(x, k):
+            return mean_of_largest(x, mask, k=k)
     filled = x if mask is None else x.masked_fill(~mask[..., None], FAR)
     if mask is not None and in_onnx_export():  # a set of any size: ONNX cannot take fewer than k
         filled = F.pad(filled, (0, 0, 0, k), value=FAR)
@@ -92,7 +118,20 @@ class BatchNorm(nn.BatchNorm1d):
         alone = mask is None and devices.world() == 1 and len(rows) > 1  # torch refuses the statistics of one row
         if not self.training or alone:
             return super().forward(rows).view_as(x)
-        return self._shared(rows.float(), None if mask is None else mask.flatten()).to(x.dtype).view_as(x)
+        real = None if mask is None else mask.flatten()
+        if rows.is_cuda and self.affine and devices.world() == 1 and has_kernels(rows.device.index or 0):
+            return self._in_passes(rows, real).view_as(x)
+        return self._shared(rows.float(), real).to(x.dtype).view_as(x)
+
+    def _in_passes(self, rows: Tensor, mask: Tensor | None) -> Tensor:
+        """The same by kernels of our own, on one GPU."""
+        from matchlight.parts.triton_norm import normalised
+
+        assert self.running_mean is not None
+        near = self.running_mean.clone()
+        out, mean, variance, count = normalised(rows, mask, self.weight, self.bias, near=near, eps=self.eps)
+        self._remember(mean, variance * count / (count - 1).clamp(min=1))
+        return out
 
     def _shared(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         weight = rows.new_ones(len(rows), 1) if mask is None else mask[:, None].to(rows.dtype)

@@ -45,7 +45,8 @@ def contrast(matrix: Tensor, batch: Batch, *, siblings: str = "masked") -> Contr
         image_ok = image_ok & (pictures[None] != owner[text][:, None])
     elif siblings != "negatives":
         raise ValueError(f"siblings is 'masked' or 'negatives', not {siblings!r}")
-    return Contrast(matrix[image, text], matrix[image], matrix[:, text].T, text_ok, image_ok)
+    texts, images = matrix.index_select(0, image), matrix.index_select(1, text).T
+    return Contrast(texts.gather(1, text[:, None])[:, 0], texts, images, text_ok, image_ok)
 
 
 def hinge_all(c: Contrast, margin: Tensor | float) -> Terms:

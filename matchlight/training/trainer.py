@@ -52,14 +52,13 @@ class Trainer:
         precision: str = "fp32",
         save_minutes: float = 2.0,
         callbacks: Sequence[Callback] = (),
-        graphs: bool = True,
     ):
         self.folder, self.recipe, self.inputs = folder, recipe, inputs
         self.table, self.pairs = inputs.table, inputs.table.pairs
         self.seed, self.device, self.precision = seed, torch.device(device), precision
         self.save_minutes = save_minutes
         alone = threading.Lock()  # of who makes batches and who records graphs
-        self.graphs = Graphs(self.device, alone=alone) if graphs and self._can_record() else None
+        self.graphs = Graphs(self.device, alone=alone) if self._can_record() else None
         self.feed = Feed(self.device, alone=alone)
         self.passing = False  # the run is thrown away once it is measured: its state is saved every few minutes alone
         self.repeat = recipe.siblings == "negatives" or self.table.pixels  # every batch of pixels has one size
