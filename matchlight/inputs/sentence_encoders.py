@@ -28,6 +28,7 @@ from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 def sentence_encoder(name: str = "minilm", *, frozen: bool = False) -> SentenceEncoder:
     """An encoder by name: `minilm`, `gte-small`, `hf:NAME`. Frozen, it takes no gradient and stays in eval mode."""
     if name == "minilm":
