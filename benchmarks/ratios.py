@@ -1,7 +1,7 @@
 """One table of ratios against the plain way: scoring, training, evaluation, search, the audit, features, start-up.
 
     python benchmarks/ratios.py [--device auto] [--only evaluation,audit] [--backbone NAME] [-o FILE.json]
-    python benchmarks/ratios.py --page FILE.json      # writes the table into docs/results/speed.md
+    python benchmarks/ratios.py --page CPU.json GPU.json    # writes a table of each into docs/results/speed.md
 
 `make bench` runs it. Each line is the same result reached the plain way and ours, one after the other in one process.
 Times are of the processor, summed over threads, where both ways run on the CPU, since other work on the machine
@@ -32,10 +32,14 @@ import torch
 import torch.nn.functional as F
 
 from matchlight.comparing import speed
+from matchlight.comparing.caption_loop import CaptionLoop
 from matchlight.core import BadInput, Embedding, Matcher
 from matchlight.measuring.metrics import Relevance, ranks
+from matchlight.measuring.referee import report_of
+from matchlight.pairs import Pairs
 from matchlight.parts.canonical_correlation import Moments, fit_canonical_correlation
 from matchlight.parts.set_similarities import SmoothChamfer
+from matchlight.runs.evaluation import Scoring, scored_sides
 from matchlight.scoring.all_pairs import held_scores
 
 METHODS = ("scan", "bfan", "sgr", "saf")
@@ -118,16 +122,71 @@ def training(device: torch.device) -> Iterator[Line]:
         yield line(f"train {name}, a step", "caption by caption", one["naive_seconds"], one["ours_seconds"], by="clock")
 
 
-def kernels() -> Iterator[Line | Skipped]:
-    """The kernels beside plain PyTorch on the same GPU, at the papers' size."""
-    if not torch.cuda.is_available():
-        for name in METHODS:
-            yield Skipped(f"score {name} by kernels, 1,000 x 5,000 at 1,024", "there is no GPU here")
+def kernels(gpu: torch.device | None) -> Iterator[Line | Skipped]:
+    """`evaluate` on a GPU at the papers' size, products in TF32 or fp16: scores, ranks, recalls both ways."""
+    sets = "evaluate sets of 4, 5,000 x 25,000 at 1,024"
+    named = {name: f"evaluate {name}, 1,000 x 5,000 at 1,024" for name in METHODS}
+    if gpu is None:
+        yield from (Skipped(what, "there is no GPU here") for what in (*named.values(), sets))
         return
-    for name in METHODS:
-        one = speed.score(name, device="cuda", pictures=1000, captions=5000, dim=1024)
-        what = f"score {name} by kernels, 1,000 x 5,000 at 1,024"
-        yield line(what, "caption by caption", one["naive_seconds"], one["ours_seconds"], by="clock")
+    for name, what in named.items():
+        yield evaluated(name, what, gpu)
+    yield evaluated_sets(sets, gpu)
+
+
+@torch.inference_mode()
+def evaluated(name: str, what: str, device: torch.device, *, pictures: int = 1000, dim: int = 1024) -> Line:
+    """One method of regions and words; SCAN's and BFAN's limit is the product of all words with all regions."""
+    torch.manual_seed(0)
+    matcher, captions = speed.built(name, dim).matcher().to(device).eval(), 5 * pictures
+    images, texts = speed.sides(pictures, captions, dim, device)
+    few = texts.take(torch.linspace(0, captions - 1, speed.SAMPLE).long())
+    loop = CaptionLoop(matcher.similarity, name).eval()
+    alone = spent(lambda: loop(images, few), device) * captions / len(few)
+    slow, quick = both_ways(matcher, images, texts, alone)
+    operations = 2 * pictures * speed.REGIONS * float(speed.caption_lengths(captions).sum()) * dim
+    least = operations / half_rate(device) if name in ("scan", "bfan") else None
+    return line(what, "caption by caption, sort", slow, quick, by="clock", least=least)
+
+
+@torch.inference_mode()
+def evaluated_sets(what: str, device: torch.device, *, pictures: int = 5000, dim: int = 1024) -> Line:
+    """DivE's sets; the limit is the product of all vectors with all vectors in TF32, at half the rate of fp16."""
+    matcher, captions = Matcher({}, SmoothChamfer()), 5 * pictures
+    images, texts = (
+        Embedding(speed.unit_vectors(count, 4, dim, device=device, seed=count)) for count in (pictures, captions)
+    )
+    alone = spent(lambda: [matcher.score(images, texts.take(slice(k, k + 1))) for k in range(100)], device, runs=1)
+    slow, quick = both_ways(matcher, images, texts, alone * captions / 100)
+    least = 2 * 2 * (4 * pictures) * (4 * captions) * dim / half_rate(device)
+    return line(what, "caption by caption, sort", slow, quick, by="clock", least=least)
+
+
+def both_ways(matcher: Matcher, images: Embedding, texts: Embedding, alone: float) -> tuple[float, float]:
+    """Seconds of the plain way, its scores taking `alone`, and of `evaluate` once both sides are encoded."""
+    owner = np.arange(len(texts)) // 5
+    pairs = Pairs([str(k) for k in range(len(images))], [""] * len(owner), owner, np.full(len(images), "test"))
+    how = Scoring(precision="tf32")
+
+    def ours() -> None:
+        report_of(scored_sides(matcher, images, texts, how), pairs.subset("test"), protocol="recall")
+
+    quick = spent(ours, images.vectors.device)
+    found = scored_sides(matcher, images, texts, how, spread=False).matrix
+    assert isinstance(found, torch.Tensor)
+    some = found[:200].cpu().numpy(), found[:, :200].cpu().numpy()
+    cpu = torch.device("cpu")
+    rows = spent(lambda: [np.argsort(one)[::-1] for one in some[0]], cpu, runs=1) * len(images) / 200
+    columns = spent(lambda: [np.argsort(one)[::-1] for one in some[1].T], cpu, runs=1) * len(texts) / 200
+    return alone + rows + columns, quick
+
+
+def half_rate(device: torch.device) -> float:
+    """Operations a second of a large product in half precision; on a CPU, of a small one in float32."""
+    if device.type == "cpu":
+        return 1e9 / product_seconds(1e9, device)
+    one, other = (torch.randn(8192, 8192, device=device, dtype=torch.float16) for _ in range(2))
+    return 2 * 8192**3 / spent(lambda: one @ other, device)
 
 
 def searching(device: torch.device) -> Iterator[Line]:
@@ -279,24 +338,24 @@ def show(found: Found) -> None:
         print(f"{left.what:52}skipped: {left.why}")
 
 
-def page(machine: str, found: Found) -> str:
-    """The same as a table of the page."""
+def page(machine: str, found: Found, *, skipped: bool) -> str:
+    """The same as a table of the page; `skipped`: what was not measured is named below it."""
     head = "| | plain way | plain | ours | ratio | limit | time |\n|---|---|---|---|---|---|---|\n"
     rows = (
         f"| {one.what} | {one.plain} | {_in_words(one.plain_seconds)} | {_in_words(one.seconds)} "
         f"| {one.ratio:.1f} | {_bound(one)} | {one.by} |\n"
         for one in all_lines(found)
     )
-    skipped = "".join(f"\n{left.what}: skipped, {left.why}.\n" for left in all_skipped(found))
-    return f"{machine}.\n\n{head}{''.join(rows)}{skipped}"
+    left = "".join(f"\n{one.what}: skipped, {one.why}.\n" for one in all_skipped(found)) if skipped else ""
+    return f"{machine}.\n\n{head}{''.join(rows)}{left}"
 
 
-def write_page(path: Path) -> None:
-    """Puts the table of a JSON file between the marks of the page."""
-    machine, found = read_found(path)
+def write_page(paths: list[Path]) -> None:
+    """Puts the tables of JSON files, one a machine, between the marks of the page."""
+    tables = [page(*read_found(path), skipped=len(paths) == 1) for path in paths]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{page(machine, found)}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{chr(10).join(tables)}\n{END}{after}")
 
 
 def _bound(one: Line) -> str:
@@ -342,7 +401,7 @@ def main() -> None:
     ask.add_argument("--backbone", action="append", help="further networks, such as dinov2-small or hf:FOLDER")
     ask.add_argument("--only", default="")
     ask.add_argument("-o", "--out", type=Path)
-    ask.add_argument("--page", type=Path, metavar="FILE.json", help="measure nothing; write this file's table")
+    ask.add_argument("--page", type=Path, nargs="+", metavar="FILE.json", help="measure nothing; write their tables")
     asked = ask.parse_args()
     if asked.page:
         write_page(asked.page)
@@ -356,7 +415,7 @@ def main() -> None:
         "features": lambda: looking(["lite0", *(asked.backbone or [])]),
         "scoring": lambda: scoring(device),
         "training": lambda: training(device),
-        "kernels": kernels,
+        "kernels": lambda: kernels(device if device.type == "cuda" else None),
     }
     if unknown := set(asked.only.split(",") if asked.only else []) - set(groups):
         ask.error(f"--only {', '.join(sorted(unknown))}: known are {', '.join(groups)}")

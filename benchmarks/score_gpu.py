@@ -212,9 +212,9 @@ def tiles(asked: argparse.Namespace) -> None:
             seconds, _ = timed(lambda left=left, right=right, p=precision: gpu_attention.product(left, right, p))
             work = 2 * len(left) * len(right) * asked.dim
             note(f"product alone {precision}, 200 pictures", seconds=seconds, TFLOPs=work / seconds / 1e12)
-        before = gpu_attention.ROWS, gpu_attention.WARPS
-        for direction, rows, warps in itertools.product(("t2i", "i2t"), (32, 64, 128), (4, 8)):
-            gpu_attention.ROWS, gpu_attention.WARPS = rows, warps
+        before = dict(gpu_attention.SHAPES)
+        for direction, rows, warps in itertools.product(("t2i", "i2t"), (16, 32, 64), (1, 2, 4)):
+            gpu_attention.SHAPES[direction] = gpu_attention.Shape(rows, warps)
             try:
                 run = lambda way=direction: gpu_attention.attended_scores(  # noqa: E731
                     images.vectors, None, flat, kernels.AttentionSettings(9.0, way), precision="fp16"
@@ -222,7 +222,7 @@ def tiles(asked: argparse.Namespace) -> None:
                 note(f"{direction} fp16 rows {rows} warps {warps}", seconds=timed(run, runs=3)[0])
             except Exception as error:
                 note(f"{direction} fp16 rows {rows} warps {warps}", failed=type(error).__name__)
-        gpu_attention.ROWS, gpu_attention.WARPS = before
+        gpu_attention.SHAPES.update(before)
 
 
 # ---- (4) -------------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def parts(asked: argparse.Namespace, length: int = 13, pictures: int = 200, capt
         layer, bias, short = local.weight.T.to(half).contiguous(), local.bias, regions.to(half)
         s = gpu_attention.product(words.to(half), short.flatten(0, 1), "fp16")
         see = lambda: vector_scores.attend(  # noqa: E731
-            s, gpu_attention.grams(regions), None, length, temperature=9.0, norm="clipped_l2norm", dtype=half
+            s, gpu_attention.padded_grams(regions), None, length, temperature=9.0, norm="clipped_l2norm", dtype=half
         )
         note("attend", seconds=timed(see)[0])
         weights, scale = see()

@@ -10,7 +10,9 @@ from matchlight.console import BadInput
 from matchlight.indexing.given_model import GivenModel
 from matchlight.indexing.index_model import WORDS, IndexModel, Info
 from matchlight.indexing.onnx_model import OnnxModel
+from matchlight.indexing.scorers import DotProduct
 from matchlight.indexing.words_model import WordsModel
+from matchlight.inputs.numpy_captions import NumpyCaptions
 from matchlight.inputs.onnx_files import is_installed
 from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.runs.given_recipe import VECTORS
@@ -43,9 +45,22 @@ def open_model(folder: Path, device: str) -> IndexModel:
     if name == VECTORS:
         files.check_version(info.get("version"), folder)
         return GivenModel(info, folder)
-    if (folder / WORDS).is_file() and device in ("auto", "cpu") and is_installed():
-        return WordsModel(OnnxTowers.open(folder / WORDS), info, lambda: _open_run(folder, name, device))
-    return _open_run(folder, name, device)
+    return _by_words(folder, info, device) or _open_run(folder, name, device)
+
+
+def _by_words(folder: Path, info: Info, device: str) -> WordsModel | None:
+    """A run whose words are read without torch, where no GPU is asked for."""
+    if device not in ("auto", "cpu"):
+        return None
+
+    def opened() -> IndexModel:
+        return _open_run(folder, info.get("name"), device)
+
+    if (folder / WORDS).is_file() and is_installed():
+        towers = OnnxTowers.open(folder / WORDS)
+        return WordsModel(towers, info, opened, DotProduct(towers.info["scale"], towers.info["bias"]))
+    captions = NumpyCaptions.of(folder, info)
+    return None if captions is None else WordsModel(captions, info, opened, DotProduct())
 
 
 def _open_run(folder: Path, name: object, device: str) -> IndexModel:

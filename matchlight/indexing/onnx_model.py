@@ -13,12 +13,12 @@ from matchlight import files
 from matchlight.console import BadInput, track
 from matchlight.indexing.index_model import Info, OneVector, copy_kept
 from matchlight.indexing.item_sets import EXTRA, VECTORS, ItemSets
-from matchlight.indexing.query_reader import NO_FEATURES, QueryReader, Tokens, check_words, shown_piece, word_tokens
+from matchlight.indexing.query_reader import NO_FEATURES, TowerReader
 from matchlight.indexing.scorers import DotProduct
 from matchlight.inputs.features import PixelStore, PixelStream, pixel_stream, pixels, store_of_pixels
 from matchlight.inputs.features.stream import is_too_large
 from matchlight.inputs.onnx_towers import OnnxTowers
-from matchlight.inputs.text.captions import Captions, pad
+from matchlight.inputs.text.captions import Captions
 from matchlight.pairs import IMAGE, FeatureSource, Pairs
 from matchlight.runs.onnx_recipe import onnx_recipe
 from matchlight.runs.onnx_vectors import BATCH, CAPTIONS
@@ -108,29 +108,17 @@ def _images(towers: OnnxTowers, pairs: Pairs) -> FeatureSource:
     return pairs.features
 
 
-class OnnxReader(QueryReader):
+class OnnxReader(TowerReader):
     """Reads questions as an exported run does."""
 
     def __init__(self, towers: OnnxTowers):
+        super().__init__(towers)
         self.towers = towers
 
     @property
     def sees(self) -> bool:
         """Whether it reads pixels."""
         return self.towers.preprocessing is not None
-
-    def tokens(self, words: str) -> Tokens:
-        """By its own words, or by its tokenizer."""
-        check_words(words)
-        if self.towers.vocabulary is not None:
-            return word_tokens(words, self.towers.vocabulary)
-        ids = self.towers.token_ids([words])[0]
-        return ids, [shown_piece(self.towers.piece(one)) for one in ids], []
-
-    def texts(self, sequences: list[list[int]]) -> ItemSets:
-        """One vector each."""
-        tokens, mask, _ = pad(sequences)
-        return ItemSets(({VECTORS: self.towers.text(tokens, mask)},))
 
     def pictures(self, pictures: list[Image.Image]) -> ItemSets:
         """One vector each."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 from PIL import Image
 
 from matchlight.console import BadInput
 from matchlight.data.formats.decoding import decode
 from matchlight.data.tokenising import tokenize
 from matchlight.files import regular
-from matchlight.indexing.item_sets import ItemSets
+from matchlight.indexing.item_sets import VECTORS, ItemSets
+from matchlight.inputs.text.captions import pad
 from matchlight.inputs.text.vocabulary import UNK, Vocabulary
 
 LONGEST = 10_000  # characters of a question
@@ -63,6 +67,47 @@ class QueryReader(ABC):
             return decode(regular(Path(picture)).read_bytes(), Path(picture).name)
         except OSError as problem:
             raise BadInput(f"{picture}: cannot be read: {problem.strerror}") from None
+
+
+class WordTower(Protocol):
+    """A tower of captions that needs no torch."""
+
+    @property
+    def path(self) -> Path:
+        """Its file, in the model's folder."""
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """Its words; None where captions are cut into pieces."""
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of each caption, with what stands around them."""
+
+    def piece(self, number: int) -> str:
+        """What a piece is called."""
+
+    def text(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """(N, L) word ids and which are real -> (N, vectors, dim)."""
+
+
+class TowerReader(QueryReader):
+    """Reads words by such a tower."""
+
+    def __init__(self, words: WordTower):
+        self.tower = words
+
+    def tokens(self, words: str) -> Tokens:
+        """By its own words, or by its tokenizer."""
+        check_words(words)
+        if self.tower.vocabulary is not None:
+            return word_tokens(words, self.tower.vocabulary)
+        ids = self.tower.token_ids([words])[0]
+        return ids, [shown_piece(self.tower.piece(one)) for one in ids], []
+
+    def texts(self, sequences: list[list[int]]) -> ItemSets:
+        """One vector each."""
+        tokens, mask, _ = pad(sequences)
+        return ItemSets(({VECTORS: self.tower.text(tokens, mask)},))
 
 
 def check_words(words: str) -> None:

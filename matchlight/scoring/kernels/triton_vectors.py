@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from matchlight.scoring.kernels.triton_attention import _regions_real, _square_length, word_attention
+from matchlight.scoring.kernels.triton_attention import word_attention, word_grams, word_lengths, words_seen
 
 
 # Numbers that change from block to block are not worth a compilation each.
@@ -22,28 +22,31 @@ from matchlight.scoring.kernels.triton_attention import _regions_real, _square_l
 def attend(
     s, gram, real, captions, starts, counts, weights, scale,
     inside, wide, words, temperature,
-    R: tl.constexpr, RP: tl.constexpr, L: tl.constexpr, C: tl.constexpr,
+    R: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, L: tl.constexpr, C: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
-    """One picture, C captions: weights (pictures, words, R) and scale (pictures, words) = 1 / (|c| + 1e-8)."""
+    """One picture, C captions: weights (pictures, words, R), the largest 1, and scale (pictures, words) = 1 / |c|."""
     picture = tl.program_id(0)
     row = tl.arange(0, C * L)
     slot = tl.program_id(1) * C + row // L
     caption = tl.load(captions + slot, mask=slot < inside, other=0)
     word = tl.load(starts + caption) + row % L
     word_real = (slot < inside) & (row % L < tl.load(counts + caption))
-    r = tl.arange(0, RP)
-    region_real = _regions_real(real, picture, r, r < R, R, MASKED)
-    place = s + word.to(tl.int64)[:, None] * wide + (picture * R + r)[None, :]
-    seen = tl.load(place, mask=word_real[:, None] & region_real[None, :], other=0.0).to(tl.float32)
-    a = word_attention(seen, region_real, temperature, C, L, RP, NORM, "none", MASKED)
-    corner = (r[:, None] < R) & (r[None, :] < R)
-    g = tl.load(gram + picture * R * R + r[:, None] * R + r[None, :], mask=corner, other=0.0)
-    length = tl.sqrt(_square_length(a, g, 1, DOT))
+    seen, seen_real = words_seen(s, real, word, word_real, picture, wide, 0, HEAD, R, MASKED)
+    rest, rest_real = seen, seen_real
+    if TAIL:
+        rest, rest_real = words_seen(s, real, word, word_real, picture, wide, HEAD, TAIL, R, MASKED)
+    a, b = word_attention(seen, seen_real, rest, rest_real, temperature, C, L, HEAD, TAIL, R, NORM, "none", MASKED)
+    whole, mixed, last = word_grams(gram, picture, HEAD, TAIL)
+    length = word_lengths(a, b, whole, mixed, last, TAIL, DOT)
     line = picture.to(tl.int64) * words + word
     tl.store(scale + line, 1.0 / (length + 1e-8), mask=word_real)
-    spot = weights + line[:, None] * R + r[None, :]
-    tl.store(spot, a.to(weights.dtype.element_ty), mask=word_real[:, None] & (r[None, :] < R))
+    spot = weights + line[:, None] * R
+    r = tl.arange(0, HEAD)
+    tl.store(spot + r[None, :], a.to(weights.dtype.element_ty), mask=word_real[:, None] & (r[None, :] < R))
+    if TAIL:
+        r = HEAD + tl.arange(0, TAIL)
+        tl.store(spot + r[None, :], b.to(weights.dtype.element_ty), mask=word_real[:, None] & (r[None, :] < R))
 
 
 @triton.jit(do_not_specialize=["words", "length", "rows", "step", "gap", "first"])
@@ -122,7 +125,8 @@ def gather(
 ):  # fmt: skip
     """The nodes of one pair, x (pairs, nodes, S), summed to one vector by the weights that `asked` gives.
 
-    `asked` has S numbers every `step`: 0 where all pairs are asked the same. The weights are the softmax of x . asked, or (GATE) the sigmoid of x . asked + shift over the sum of all of them.
+    `asked` has S numbers every `step`: 0 where all pairs are asked the same. The weights are the softmax of x . asked,
+    or (GATE) the sigmoid of x . asked + shift over the sum of all of them.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, k = tl.arange(0, NP), tl.arange(0, S)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.scoring.kernels import reference
-from matchlight.scoring.kernels.gpu_attention import BUDGET, FEWEST_WORDS, ROWS, WARPS, half, power
+from matchlight.scoring.kernels.gpu_attention import BUDGET, FEWEST_WORDS, SHAPES, half, padded_grams, power, two_tiles
 from matchlight.scoring.kernels.packed import Packed, same_length
 from matchlight.scoring.kernels.products import as_operand, grams, product
 
@@ -105,7 +105,7 @@ class _Prepared:
         step = (SHORT if dtype != torch.float32 else LONG)[1]
         self.fused, self.precision = fused, precision
         self.mask = pictures.mask
-        self.gram = grams(pictures.regions)
+        self.gram = (padded_grams if fused else grams)(pictures.regions)
         self.regions = _widened(pictures.regions, dtype, step)
         self.picture_whole = _widened(pictures.whole, dtype, step)[:, None]
         self.products = as_operand(pictures.regions.flatten(0, 1), precision)
@@ -152,10 +152,12 @@ def attend(
     """(W, I * R) products with captions of one length -> (I, W, R) weights and (I, W) 1 / (|c| + 1e-8)."""
     from matchlight.scoring.kernels import triton_vectors
 
-    count, regions = gram.shape[:2]
-    words, captions = len(s), len(s) // length
+    count, words, captions = len(gram), len(s), len(s) // length
+    regions = s.shape[1] // count
+    head, tail = two_tiles(regions)
     padded = power(length, FEWEST_WORDS)
-    many = max(1, ROWS // padded)
+    shape = SHAPES["t2i"]
+    many = max(1, shape.rows // padded)
     weights = torch.empty(count, words, regions, device=s.device, dtype=dtype)
     scale = torch.empty(count, words, device=s.device)
     place = torch.arange(captions, device=s.device, dtype=torch.int32)
@@ -163,8 +165,8 @@ def attend(
     triton_vectors.attend[(count, -(-captions // many))](
         s, gram, real, place, place * length, torch.full_like(place, length), weights, scale,
         captions, s.stride(0), words, temperature,
-        R=regions, RP=power(regions), L=padded, C=many, NORM=norm, MASKED=mask is not None,
-        DOT=DOTS.get(dtype, "tf32"), num_warps=WARPS,
+        R=regions, HEAD=head, TAIL=tail, L=padded, C=many, NORM=norm, MASKED=mask is not None,
+        DOT=DOTS.get(dtype, "tf32"), num_warps=shape.warps,
     )  # fmt: skip
     return weights, scale
 
