@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher, Scores
@@ -134,7 +134,7 @@ def encoded(matcher: Matcher, table: Table, side: str, index: np.ndarray) -> tup
     return sets, lengths.figures()
 
 
-def _vectors(found: nn.Module | object) -> Tensor:
+def _vectors(found: object) -> Tensor:
     assert isinstance(found, Embedding)
     return F.normalize(found.vectors.float(), dim=-1).cpu().clone()
 

@@ -1,8 +1,9 @@
-"""What `benchmarks/slots.py` says of the slots of a model: hand-worked, and on a trained one."""
+"""What `benchmarks/slots.py` and `set_pulls.py` say of slots: hand-worked, on random sets, and of a trained model."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,20 +13,37 @@ import torch
 
 import matchlight as ml
 from matchlight.core import BadInput
+from matchlight.parts.set_similarities import set_similarity
 from tests.tiny import tiny_pairs
 
 SMALL = {"preset": "small", "dim": 8, "word_dim": 6, "epochs": 1, "device": "cpu"}
 OF_SETS = {"hidden": 4, "head_dim": 4}
 
 
-@pytest.fixture(scope="module")
-def slots() -> ModuleType:
-    where = Path(__file__).parents[2] / "benchmarks" / "slots.py"
-    spec = importlib.util.spec_from_file_location("slots", where)
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, made)  # dataclasses look their module up
     spec.loader.exec_module(made)
     return made
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return script("slots", monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["smooth_chamfer", "chamfer", "mil"])
+def test_a_step_contracts_collapsed_sets_and_spreads_those_whose_parts_fit(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls = script("set_pulls", monkeypatch)
+    change = {
+        (spread, own): pulls.pulled(set_similarity(name), *pulls.random_pairs(spread, own), temperature=0.05).change
+        for spread, own in ((0.05, 0.9), (1.0, 0.0), (1.0, 0.9))
+    }
+    assert change[0.05, 0.9] < 0 and change[1.0, 0.0] < 0 < change[1.0, 0.9]
 
 
 def test_a_slot_is_used_where_its_cosine_is_the_largest_of_all(slots: ModuleType) -> None:
