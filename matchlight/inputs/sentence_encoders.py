@@ -270,9 +270,9 @@ class MiniLM(SentenceEncoder):
         from safetensors.torch import load
 
         folder = minilm_folder() if folder is None else folder
-        self._tokenizer = minilm_tokenizer(folder)
         self.bert = Bert(dim=self.dim)
         self.bert.load_published(load(verified(folder / "model.safetensors")))
+        self._tokenizer = minilm_tokenizer(folder)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Word-piece ids between [CLS] and [SEP], 256 at most."""

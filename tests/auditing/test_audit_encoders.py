@@ -108,14 +108,14 @@ def tiny_encoder(folder: Path, seed: int) -> str:
     transformers = pytest.importorskip("transformers")
     import torch
 
-    from matchlight.inputs.sentence_encoders import _wheel_folder
+    from matchlight.inputs.minilm_files import minilm_folder
 
     torch.manual_seed(seed)
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertModel(transformers.BertConfig(**small)).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        if (_wheel_folder() / name).is_file():
-            (folder / name).write_bytes((_wheel_folder() / name).read_bytes())
+        if (minilm_folder() / name).is_file():
+            (folder / name).write_bytes((minilm_folder() / name).read_bytes())
     return f"hf:{folder}"
 
 

@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from matchlight.indexing import Index
+from matchlight.pairs import Pairs
+from matchlight.runs.folder import Run
 from tests.indexed import pairs, trained
 
 HEAVY = {
@@ -65,9 +67,15 @@ def test_a_search_imports_torch_and_its_engine_and_nothing_else_that_is_large(sm
     assert not {"torch.onnx", "torch._dynamo", "torch._inductor", "sympy", "matchlight.serve"} & seen
 
 
+def test_a_search_of_a_starters_index_imports_no_torch(tmp_path: Path) -> None:
+    pictures = [Image.new("RGB", (32, 32), color) for color in ("red", "green", "blue")]
+    words = [["red"], ["green"], ["blue"]]
+    Index.build(Run.load("starter-small", device="cpu"), Pairs.of(pictures, words), tmp_path / "index").close()
+    assert HEAVY & modules_of("search", str(tmp_path / "index"), "a dog", "--json") == {"numpy", "faiss"}
+
+
 def test_a_search_reads_its_sentence_encoder_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from matchlight.indexing.query_encoder import QueryEncoder
-    from matchlight.runs.folder import Run
 
     run = Run.load("starter-small", device="cpu")
     monkeypatch.setattr("matchlight.inputs.sentence_encoders.sentence_encoder", lambda name: pytest.fail("read again"))

