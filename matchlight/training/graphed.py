@@ -25,6 +25,7 @@ Work = Callable[[Named], Named]
 Replay = Callable[[], Named]
 Record = Callable[[Callable[[], Named]], Replay]
 Key = tuple[Hashable, ...]
+Pool = tuple[int, int]
 
 SEEN = 2  # steps of a shape before it is recorded: rare shapes are not worth it, and kernels are chosen by then
 MOST = 24  # shapes a network
@@ -38,14 +39,17 @@ class Graphs:
     def __init__(self, device: torch.device, *, alone: AbstractContextManager[object] | None = None):
         self.device = device
         self.alone = alone or nullcontext()  # held while the device must not be used by another thread
-        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.refused = ""
 
-    def record(self, work: Callable[[], Named]) -> Replay:
+    def pool(self) -> Pool | None:
+        """Memory that the graphs of one network share: it goes with the last of them, so another needs its own."""
+        return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+
+    def record(self, work: Callable[[], Named], pool: Pool | None) -> Replay:
         """Work that is not done now but each time the result is called; what it gives is overwritten each time."""
         gc.collect()  # an old step's gradients would be tied to the stream it ran on
         graph = torch.cuda.CUDAGraph()
-        with self.alone, torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with self.alone, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             found = work()
 
         def replay() -> Named:
@@ -96,6 +100,7 @@ class GraphedSteps:
 
     def __init__(self, graphs: Graphs):
         self.graphs = graphs
+        self.pool = graphs.pool()
         self.seen: dict[Key, int] = {}
         self.recorded: dict[Key, Recorded] = {}
 
@@ -118,7 +123,7 @@ class GraphedSteps:
     def _first(self, key: Key, inputs: Named, work: Work, usual: Callable[[], Named], held: object) -> Named:
         static = {name: value.to(self.graphs.device, copy=True) for name, value in inputs.items()}
         try:
-            replay = self.graphs.record(lambda: work(static))
+            replay = self.graphs.record(lambda: work(static), self.pool)
         except RuntimeError as problem:
             self.graphs.refuse(str(problem))
             return usual()

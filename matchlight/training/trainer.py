@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,7 @@ class Trainer:
     def _can_record(self) -> bool:
         """Small models on a GPU: behind pixels stands a backbone that keeps it busy, and processes exchange."""
         alone = self.device.type == "cuda" and devices.world() == 1 and self.recipe.optimiser in RECORDED
-        return alone and not self.table.pixels
+        return alone and not self.table.pixels and os.environ.get("MATCHLIGHT_GRAPHS", "1") != "0"
 
     def _built(self, name: str, seed: int) -> Network:
         network = Network(self.recipe, seed=seed, device=self.device, name=name, compiled=self.compiled)
