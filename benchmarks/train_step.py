@@ -282,7 +282,7 @@ def measured(name: str, pairs: Pairs, device: torch.device, *, graphs: bool, hog
         steps = (WARM, TIMED) if device.type == "cuda" else (1, 1)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        timed(case, device, steps[0] if not graphs else 3 * steps[0])
+        timed(case, device, steps[0] if not graphs else 5 * len(case.batches))
         step, host = timed(case, device, steps[1])
         busy, launches = kernels(case, device, hogs)
         memory = torch.cuda.max_memory_reserved(device) / 2**30 if device.type == "cuda" else float("nan")

@@ -241,6 +241,7 @@ class Bert(nn.Module):
         bias = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)[:, None, None]
         bias = bias.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else bias
         for block in self.blocks:
+            assert isinstance(block, Block)
             x = block.packed(x, places, bias)
         return places.spread(x)
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 from torch import nn
 
-from matchlight.core import IMAGE, TEXT, Group, Items, Matcher, Objective, Schedule, Sizes
+from matchlight.core import IMAGE, TEXT, Group, Items, Matcher, Objective, Schedule, Seed, Sizes
 from matchlight.inputs.augmentation import crop_flip_colour, drop_words
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
@@ -85,7 +85,7 @@ def own_factors(epoch: int, step: int, steps: int, *, rates: Schedule, frozen: i
     return {"heads": factor, "slots": factor, "reader": factor, "backbone": 0.0 if epoch < frozen else factor}
 
 
-def changed(side: str, items: Items, seed: int, *, p: float, vocabulary: int, crop: float | None) -> Items:
+def changed(side: str, items: Items, seed: Seed, *, p: float, vocabulary: int, crop: float | None) -> Items:
     """Training only: pixels cropped and mirrored (where `crop` is given), words masked, replaced or left out."""
     if side == IMAGE:
         return crop_and_mirror(items, seed, crop) if crop is not None else items
@@ -94,7 +94,7 @@ def changed(side: str, items: Items, seed: int, *, p: float, vocabulary: int, cr
     return drop_words(items, seed=seed, p=p, mode="mixed", word=vocabulary, vocabulary=vocabulary, special=AROUND)
 
 
-def crop_and_mirror(items: Items, seed: int, smallest: float) -> Items:
+def crop_and_mirror(items: Items, seed: Seed, smallest: float) -> Items:
     """Windows from the share `smallest` of a picture's area up to all of it."""
     return crop_flip_colour(items, seed=seed, by="area", scale=(smallest, 1.0), ratio=(3 / 4, 4 / 3), brightness=0.0)
 

@@ -33,6 +33,7 @@ from matchlight.core import (
     Matcher,
     Objective,
     Scores,
+    Seed,
     Similarity,
     Sizes,
     Terms,
@@ -235,7 +236,7 @@ def brought_back(matcher: Matcher, start: Weights, keep: float) -> Matcher:
     return out
 
 
-def cropped(side: str, items: Items, seed: int, *, smallest: float) -> Items:
+def cropped(side: str, items: Items, seed: Seed, *, smallest: float) -> Items:
     """Training only: windows of at least this share of a picture's area."""
     if side != IMAGE:
         return items

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight import devices
-from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Items, Matcher, Similarity, Sizes
+from matchlight.core import IMAGE, TEXT, Embedding, Embeddings, Items, Matcher, Seed, Similarity, Sizes
 from matchlight.inputs.augmentation import row_uniform
 from matchlight.methods.pie_net import BothWays, LocalAttention, Polysemous, Pooled, polysemous_image, polysemous_text
 from matchlight.parts.layers import glorot, unit
@@ -24,7 +24,7 @@ from matchlight.parts.layers import glorot, unit
 MEASURES = ("dot", "matmul", "probability")
 
 
-def normal(ids: Tensor, samples: int, dim: int, *, seed: int) -> Tensor:
+def normal(ids: Tensor, samples: int, dim: int, *, seed: Seed) -> Tensor:
     """(N, samples, dim) standard normal numbers, a function of (seed, id, place) alone."""
     even = row_uniform(ids, samples * dim, seed)
     centred = 2 * even - (1 - 2.0**-24)  # the middles of 2^24 steps of (-1, 1): never an end, where erfinv is infinite

@@ -24,7 +24,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Matcher, Objective, Scores, Sizes, Terms
+from matchlight.core import (
+    IMAGE,
+    TEXT,
+    BadInput,
+    Batch,
+    Embedding,
+    Items,
+    Matcher,
+    Objective,
+    Scores,
+    Seed,
+    Sizes,
+    Terms,
+)
 from matchlight.inputs.augmentation import PAD, crop_flip_colour, drop_words, row_uniform
 from matchlight.methods.gaussians import Draws, Uncertain, both_sides, log_odds, squares
 from matchlight.methods.pvse import INSIDE, SIDES, flat
@@ -92,7 +105,7 @@ class SoftContrastive(Objective):
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def forgetful(side: str, items: Items, seed: int, *, p: float, pixels: bool) -> Items:
+def forgetful(side: str, items: Items, seed: Seed, *, p: float, pixels: bool) -> Items:
     """Training only: pictures are cropped and mirrored; words become unknown, then a few are taken out."""
     if side == IMAGE:
         return crop_flip_colour(items, seed=seed) if pixels else items
@@ -102,7 +115,7 @@ def forgetful(side: str, items: Items, seed: int, *, p: float, pixels: bool) -> 
     return without_words(items, seed=seed, p=p)
 
 
-def without_words(items: Items, *, seed: int, p: float) -> Items:
+def without_words(items: Items, *, seed: Seed, p: float) -> Items:
     """Each caption loses int(p * length) words, drawn evenly; its first and last place (<start>, <end>) stay."""
     count = lengths(items)
     away = (p * count).long().clamp(max=(count - 2).clamp(min=0))

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 
-from matchlight.core import Batch, Items, Json, Matcher, Objective, Rates, Schedule
+from matchlight.core import Batch, Items, Json, Matcher, Objective, Rates, Schedule, Seed
 from matchlight.inputs.batches import Table
 from matchlight.pairs import Pairs
 from matchlight.training.checkpoints import State, Writer
@@ -140,5 +140,5 @@ class Recipe(NetworkPlan):
     patience: int = 0  # validations without a gain before stopping; 0 = never stop early
     siblings: str = "masked"  # captions of one picture inside a batch
     protocol: Literal["recall", "labels"] = "recall"  # what validation measures: rsum | MAP
-    augment: Callable[[str, Items, int], Items] | None = None  # (side, items, seed), training only
+    augment: Callable[[str, Items, Seed], Items] | None = None  # (side, items, seed), training only
     notes: dict[str, Json] = field(default_factory=dict)  # written into recipe.json

@@ -141,4 +141,5 @@ def signature(module: nn.Module) -> Key:
     settings = tuple((name, value if isinstance(value, plain) else id(value)) for name, value in own)
     learnt = tuple(id(value) for value in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
     parts = tuple((name, signature(part)) for name, part in module.named_children())
-    return (type(module), settings, learnt, parts)
+    key: tuple[Hashable, ...] = (id(type(module)), settings, learnt, parts)
+    return key
