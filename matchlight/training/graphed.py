@@ -77,6 +77,9 @@ class Graphs:
     def refuse(self, why: str) -> None:
         """From here on everything is launched step by step."""
         self.refused = " ".join(why.split())[:160]
+        if self.device.type == "cuda":  # a recording that broke off leaves the generator waiting for its end
+            broken = torch.cuda.default_generators[self.device.index or torch.cuda.current_device()]
+            broken.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
         say(f"steps are launched one kernel at a time: they cannot be kept as graphs ({self.refused})")
 
 
