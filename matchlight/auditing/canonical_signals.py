@@ -24,7 +24,7 @@ from matchlight.parts.canonical_correlation import CanonicalMaps, Moments, scale
 from matchlight.training.division import clean_probability_given_share, share_of_wrong
 
 PASSES = 3
-LIKELY = "likely_"  # gallery scores by likelihood rather than by cosine
+LIKELY = "likely_"  # gallery losses by likelihood rather than by cosine
 SOFTENED = 2.0  # what log likelihoods are divided by: pairs are not quite Gaussian, and never so surely told
 
 
@@ -74,7 +74,7 @@ class CrossValidated:
         if not last:
             return signals
         likely = self._both(partial(likelihoods, fitted), np.unique(np.concatenate([captions, gallery])))
-        signals |= real_and_wrong(likely, audited.picture, query, name=LIKELY)
+        signals |= real_and_wrong(likely, audited.picture, query, whole=False, name=LIKELY)
         signals["tells"] = fitted.tells(self.single[1][torch.from_numpy(inside)]).numpy()
         return signals | better_partners(*sides, audited, inside)
 

@@ -177,7 +177,7 @@ def write_scores(fitted: Fitted, item: tuple[int, np.ndarray], draft: Path) -> N
     signals = real_and_wrong(sides, picture, query, whole=fitted.last)
     if fitted.last:
         likely = fitted.likelihoods(fold, local.pictures, local.rows)
-        signals |= real_and_wrong(likely, picture, query, name=LIKELY)
+        signals |= real_and_wrong(likely, picture, query, whole=False, name=LIKELY)
         signals["tells"] = fitted.fits[fold].tells(fitted.texts.components(rows).float()).numpy()
         signals |= _partners(fitted, fold, rows)
     write_arrays(draft, signals)

@@ -217,6 +217,8 @@ def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     for to, end in zip(sides, ("", "_wrong"), strict=True):
         for prefix in asked:
             to[f"{prefix}loss"] = -(signals[f"{prefix}i2t{end}"] + signals[f"{prefix}t2i{end}"]) / 2
+            if f"{prefix}i2t_z" not in signals:
+                continue  # of likelihoods, only the loss
             to[f"{prefix}z_i2t"] = signals[f"{prefix}i2t_z{end}"]
             to[f"{prefix}z_t2i"] = signals[f"{prefix}t2i_z{end}"]
             ranks = [np.log(signals[f"{prefix}{way}_rank{end}"] + 1e-3) for way in ("i2t", "t2i")]
