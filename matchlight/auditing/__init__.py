@@ -157,8 +157,7 @@ def audit(
     signals = gather(run, pairs, folder, chosen)
     aside = set_aside(pairs, signals)
     verdict = combine(signals, siblings=siblings, aside=aside != "")
-    if verdict.unsure and (why := nothing_but_numbers(pairs, signals, aside)):
-        verdict.notes.insert(0, why)
+    verdict.notes[:0] = nothing_but_numbers(pairs, signals, aside) if verdict.unsure else []
     findings = conclude(pairs, signals, verdict, aside)
     judged = has_single_labels(pairs) and chosen.workers is None
     labelled = _label_verdict(pairs, signals["rows"], chosen) if judged else None

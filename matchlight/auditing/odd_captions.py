@@ -64,18 +64,19 @@ def of_a_pattern(captions: list[str]) -> np.ndarray:
     return np.array([times[caption] >= MANY for caption in said], dtype=bool)
 
 
-def nothing_but_numbers(pairs: Pairs, signals: Signals, aside: np.ndarray) -> str:
-    """Why right and wrong cannot be told where most captions are the same but for numbers; "" where they are not.
+def nothing_but_numbers(pairs: Pairs, signals: Signals, aside: np.ndarray) -> list[str]:
+    """Why right and wrong cannot be told where most captions are the same but for numbers; [] where they are not.
 
     Such captions are then set `aside` (n,). Where they can be told, the numbers are what they say ("a seven").
     """
     captions = [pairs.captions[row] for row in signals["rows"].tolist()]
     same = of_a_pattern(captions) & np.array([NUMBER.search(caption) is not None for caption in captions], dtype=bool)
     if not len(same) or same.mean() < MOST:
-        return ""
+        return []
     aside[same & (aside == "")] = VAGUE
     count, example = f"{same.sum():,} of {len(same):,} captions", captions[int(same.argmax())][:60]
-    return f"{count} are the same as others but for numbers ({example!r}) and say nothing of a picture; none is flagged"
+    why = f"are the same as others but for numbers ({example!r}) and say nothing of a picture"
+    return [f"{count} {why}; none is flagged"]
 
 
 def same_for_many(captions: list[str], owner: np.ndarray) -> np.ndarray:

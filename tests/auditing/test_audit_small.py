@@ -147,9 +147,9 @@ def test_an_audit_of_file_names_says_that_they_are_file_names_and_flags_none(tmp
 def test_captions_that_differ_in_more_than_numbers_are_not_taken_for_file_names():
     found, aside = {"rows": np.arange(60)}, np.full(60, "", dtype=object)
     differing = replace(named(60, 1), captions=[f"{chr(97 + k % 26) * (1 + k // 26)} with 2 dogs" for k in range(60)])
-    assert nothing_but_numbers(differing, found, aside) == "" and (aside == "").all()
+    assert nothing_but_numbers(differing, found, aside) == [] and (aside == "").all()
     few = replace(differing, captions=["photo 1", "photo 2"] * 10 + differing.captions[20:])
-    assert nothing_but_numbers(few, found, aside) == "" and (aside == "").all()
+    assert nothing_but_numbers(few, found, aside) == [] and (aside == "").all()
 
 
 def test_an_audit_of_identical_captions_says_that_it_cannot_tell_and_flags_nothing(tmp_path):
