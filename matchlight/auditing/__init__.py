@@ -51,7 +51,7 @@ from matchlight.auditing.cca_inputs import AUTO
 from matchlight.auditing.chart import histogram
 from matchlight.auditing.finding_shards import write_finding_shards
 from matchlight.auditing.label_errors import LabelVerdict, has_single_labels
-from matchlight.auditing.odd_captions import set_aside
+from matchlight.auditing.odd_captions import nothing_but_numbers, set_aside
 from matchlight.auditing.options import AuditArguments, OptionArguments, Options, as_seen, claim, release, settings
 from matchlight.auditing.reasons import Findings, add_labels, conclude, conclude_labels
 from matchlight.auditing.report import in_a_sentence, write_report
@@ -157,6 +157,7 @@ def audit(
     signals = gather(run, pairs, folder, chosen)
     aside = set_aside(pairs, signals)
     verdict = combine(signals, siblings=siblings, aside=aside != "")
+    verdict.notes[:0] = nothing_but_numbers(pairs, signals, aside) if verdict.unsure else []
     findings = conclude(pairs, signals, verdict, aside)
     judged = has_single_labels(pairs) and chosen.workers is None
     labelled = _label_verdict(pairs, signals["rows"], chosen) if judged else None

@@ -1,28 +1,40 @@
 """Signals by canonical correlation between fixed vectors of pictures and of captions.
 
 It is fitted on all folds but one and scores that one, then once more with every pair weighing as far as it looked
-right. With vectors of several picture networks and of the captions' meaning and words (cca_inputs.py) it separates
-wrong pairs better than small networks trained from nothing, above all where data are few or mostly wrong: it has little
-capacity to memorise a pair.
+right. A pair is scored by a cosine and by a likelihood, which make different mistakes. With vectors of several picture
+networks and of the captions' meaning and words (cca_inputs.py) it separates wrong pairs better than small networks
+trained from nothing, above all where data are few or mostly wrong: it has little capacity to memorise a pair.
 """
 
 from __future__ import annotations
 
 import operator
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from matchlight.auditing.better_partners import better_partners
-from matchlight.auditing.gallery import GALLERY, GalleryQuery, gallery_of, vectors_against_gallery
+from matchlight.auditing.gallery import GALLERY, TEMPERATURE, GalleryQuery, gallery_of, real_and_wrong
 from matchlight.auditing.neighbours import AuditedRows, Signals
 from matchlight.console import say, track
 from matchlight.parts.canonical_correlation import CanonicalMaps, Moments, scaled_components, sizes_for
 from matchlight.training.division import clean_probability_given_share, share_of_wrong
 
 PASSES = 3
+LIKELY = "likely_"  # gallery losses by likelihood rather than by cosine
+SOFTENED = 2.0  # what log likelihoods are divided by: pairs are not quite Gaussian, and never so surely told
+
+
+Make = Callable[[int, Tensor], Tensor]  # vectors of pictures (0) or captions (1)
+
+
+def likelihoods(fitted: CanonicalMaps, side: int, x: Tensor) -> Tensor:
+    """Vectors whose product is a log likelihood at the scale of the gallery's cosines."""
+    made = fitted.likelihoods(side, x)
+    return made if side else made * (TEMPERATURE / SOFTENED)
 
 
 class CrossValidated:
@@ -56,23 +68,25 @@ class CrossValidated:
         gallery = gallery_of(audited.picture, inside, others, size=GALLERY, seed=self.seed)
         captions = np.concatenate([inside, audited.wrong[inside]])
         used = np.arange(len(self.fold)) if last else np.unique(np.concatenate([captions, gallery]))
-        sides = self._vectors(fitted, 0, np.unique(audited.picture[used])), self._vectors(fitted, 1, used)
+        sides = self._both(fitted.vectors, used)
         query = GalleryQuery(np.tile(audited.picture[inside], 2), captions, gallery, audited.group)
-        scores = vectors_against_gallery(*sides, audited.picture, query, whole=last)
-        signals: Signals = {}
-        for name in scores:
-            signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
+        signals = real_and_wrong(sides, audited.picture, query, whole=last)
         if not last:
             return signals
+        likely = self._both(partial(likelihoods, fitted), np.unique(np.concatenate([captions, gallery])))
+        signals |= real_and_wrong(likely, audited.picture, query, whole=False, name=LIKELY)
         signals["tells"] = fitted.tells(self.single[1][torch.from_numpy(inside)]).numpy()
         return signals | better_partners(*sides, audited, inside)
 
-    def _vectors(self, fitted: CanonicalMaps, side: int, used: np.ndarray) -> Tensor:
-        """The vectors of a side that are used, zeros in the places of the others."""
+    def _both(self, make: Make, used: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The vectors of captions that are used and of their pictures, zeros in the places of all others."""
+        return self._vectors(make, 0, np.unique(self.audited.picture[used])), self._vectors(make, 1, used)
+
+    def _vectors(self, make: Make, side: int, used: np.ndarray) -> Tensor:
         if len(used) == len(self.single[side]):
-            return fitted.vectors(side, self.single[side])
+            return make(side, self.single[side])
         places = torch.from_numpy(used)
-        made = fitted.vectors(side, self.single[side][places])
+        made = make(side, self.single[side][places])
         out = torch.zeros(len(self.single[side]), made.shape[1])  # fewer than `kept` where vectors are short
         out[places] = made
         return out

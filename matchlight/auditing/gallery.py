@@ -123,6 +123,16 @@ def vectors_against_gallery(
     return {name: value.cpu().numpy() for name, value in scores.items() if whole or name in ("i2t", "t2i")}
 
 
+def real_and_wrong(
+    sides: tuple[Tensor, Tensor], picture: np.ndarray, query: GalleryQuery, *, whole: bool = True, name: str = ""
+) -> GalleryScores:
+    """`vectors_against_gallery` of pairs and then as many manufactured ones, which are `..._wrong`."""
+    out: GalleryScores = {}
+    for measure, scores in vectors_against_gallery(*sides, picture, query, whole=whole).items():
+        out[f"{name}{measure}"], out[f"{name}{measure}_wrong"] = np.split(scores, 2)
+    return out
+
+
 @torch.inference_mode()
 def _own_scores(matcher: Matcher, images: Encoded, texts: Encoded, query: GalleryQuery) -> Tensor:
     parts = []

@@ -18,6 +18,7 @@ from matchlight.pairs import Pairs
 TELLS = 0.65  # of what the usual caption tells about its picture; one that tells less is not judged
 MANY = 5  # pictures that have a caption in common before it says nothing about any of them ...
 MANY_SHARE = 0.1  # ... and the share of all pictures that they must be
+MOST = 0.5  # share of the captions, from which they are what an audit fails at
 FEWEST_WORDS = 4  # of a caption whose language is told
 SHARED = 0.3  # of its words a caption has in common with the main captions, or it is in another language
 LEAST = 50  # captions from which the usual words are known
@@ -61,6 +62,21 @@ def of_a_pattern(captions: list[str]) -> np.ndarray:
     said = [NUMBER.sub("0", " ".join(caption.lower().split())) for caption in captions]
     times = Counter(said)
     return np.array([times[caption] >= MANY for caption in said], dtype=bool)
+
+
+def nothing_but_numbers(pairs: Pairs, signals: Signals, aside: np.ndarray) -> list[str]:
+    """Why right and wrong cannot be told where most captions are the same but for numbers; [] where they are not.
+
+    Such captions are then set `aside` (n,). Where they can be told, the numbers are what they say ("a seven").
+    """
+    captions = [pairs.captions[row] for row in signals["rows"].tolist()]
+    same = of_a_pattern(captions) & np.array([NUMBER.search(caption) is not None for caption in captions], dtype=bool)
+    if not len(same) or same.mean() < MOST:
+        return []
+    aside[same & (aside == "")] = VAGUE
+    count, example = f"{same.sum():,} of {len(same):,} captions", captions[int(same.argmax())][:60]
+    why = f"are the same as others but for numbers ({example!r}) and say nothing of a picture"
+    return [f"{count} {why}; none is flagged"]
 
 
 def same_for_many(captions: list[str], owner: np.ndarray) -> np.ndarray:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from matchlight import files
 from matchlight.auditing.better_partners import best_in_blocks
+from matchlight.auditing.canonical_signals import LIKELY, likelihoods
 from matchlight.auditing.cca_inputs import vectors_of_kind
-from matchlight.auditing.gallery import GalleryQuery, vectors_against_gallery
+from matchlight.auditing.gallery import GalleryQuery, real_and_wrong
 from matchlight.auditing.item_vectors import sentence_vectors, unit
 from matchlight.auditing.neighbours import AuditedRows, Signals, Space, neighbour_signals
 from matchlight.auditing.shard_vectors import Kind, Side, products, squares
@@ -142,6 +143,11 @@ class Fitted:
         """(n, directions) unit vectors."""
         return self.fits[fold].vectors(1, self.texts.components(rows).float())
 
+    def likelihoods(self, fold: int, places: np.ndarray, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """(n, directions + 2) of pictures and of captions."""
+        parts = self.images.components(places).float(), self.texts.components(rows).float()
+        return likelihoods(self.fits[fold], 0, parts[0]), likelihoods(self.fits[fold], 1, parts[1])
+
 
 def write_moments(fitted: Fitted, item: tuple[int, np.ndarray], draft: Path) -> None:
     """Weighted sums of the pairs of a block."""
@@ -168,11 +174,10 @@ def write_scores(fitted: Fitted, item: tuple[int, np.ndarray], draft: Path) -> N
     captions = local.row(np.concatenate([rows, audited.wrong[rows]]))
     picture = local.audited.picture
     query = GalleryQuery(np.tile(picture[local.row(rows)], 2), captions, local.row(gallery), local.audited.group)
-    scores = vectors_against_gallery(*sides, picture, query, whole=fitted.last)
-    signals: Signals = {}
-    for name in scores:
-        signals[name], signals[f"{name}_wrong"] = np.split(scores[name], 2)
+    signals = real_and_wrong(sides, picture, query, whole=fitted.last)
     if fitted.last:
+        likely = fitted.likelihoods(fold, local.pictures, local.rows)
+        signals |= real_and_wrong(likely, picture, query, whole=False, name=LIKELY)
         signals["tells"] = fitted.fits[fold].tells(fitted.texts.components(rows).float()).numpy()
         signals |= _partners(fitted, fold, rows)
     write_arrays(draft, signals)

@@ -9,6 +9,7 @@ Per pair, `x` is the real pair's value and `x_wrong` the same for its manufactur
     own i2t t2i ...    gallery scores by the quick model that never saw the pair (gallery.py)
     text photo sibling lists of neighbours by that model's vectors (neighbours.py), and `free_...` without any model
     plain_...          gallery scores by canonical correlation between fixed vectors that never saw the pair
+    plain_likely_...   its losses alone, by the likelihood of the pair rather than by a cosine
     other_...          better partners (better_partners.py)
     given_...          gallery scores by the cosine of vectors that the user brought, where both sides have one length
     run_...            the same by a run the user named, its history, and what it measured while it trained;

@@ -207,7 +207,8 @@ def _matrix(columns: Columns) -> np.ndarray:
 def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     """Columns of the real pairs and of the manufactured ones, high = looks right."""
     further = sorted({name.partition("_")[0] + "_" for name in signals if name.startswith("also")})
-    asked = [prefix for prefix in ("", "plain_", "given_", *further) if f"{prefix}i2t" in signals]
+    sources = ("", "plain_", "plain_likely_", "given_", *further)
+    asked = [prefix for prefix in sources if f"{prefix}i2t" in signals]
     if "run_i2t" in signals and not trained_here(signals).any():
         # Only a model that saw none of these pairs. One that memorised some finds manufactured pairs far worse
         # than wrong ones it was trained on, and than wrong ones of pictures it knows.
@@ -216,6 +217,8 @@ def anchored(signals: Signals, trust: np.ndarray) -> tuple[Columns, Columns]:
     for to, end in zip(sides, ("", "_wrong"), strict=True):
         for prefix in asked:
             to[f"{prefix}loss"] = -(signals[f"{prefix}i2t{end}"] + signals[f"{prefix}t2i{end}"]) / 2
+            if f"{prefix}i2t_z" not in signals:
+                continue  # of likelihoods, only the loss
             to[f"{prefix}z_i2t"] = signals[f"{prefix}i2t_z{end}"]
             to[f"{prefix}z_t2i"] = signals[f"{prefix}t2i_z{end}"]
             ranks = [np.log(signals[f"{prefix}{way}_rank{end}"] + 1e-3) for way in ("i2t", "t2i")]

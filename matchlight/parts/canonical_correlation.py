@@ -15,6 +15,7 @@ WIDE = 320  # principal components of either side that are used
 KEPT = 80  # canonical directions
 MANY, WIDE_OF_MANY, KEPT_OF_MANY = 10_000, 768, 128  # pairs that are enough to fit more of both
 RIDGE = 1.0, 1.0  # of pictures and of captions, in mean variances of a direction
+CORRELATIONS = 1e-4, 0.999  # between which they are taken to lie
 POWER = 1.5  # how much more a direction counts where both sides agree on it
 
 
@@ -35,11 +36,28 @@ class CanonicalMaps:
     centres: tuple[Tensor, Tensor]
     maps: tuple[Tensor, Tensor]
     strength: Tensor  # (directions,) correlation on each
+    power: float = POWER  # the maps of pictures are multiplied by the strengths to this power
 
     def vectors(self, side: int, x: Tensor) -> Tensor:
         """(N, directions) unit vectors of pictures (side 0) or captions (side 1)."""
         centre, mapped = self.centres[side].to(x.dtype), self.maps[side].to(x.dtype)
         return torch.nn.functional.normalize((x - centre) @ mapped, dim=1).float()
+
+    def likelihoods(self, side: int, x: Tensor) -> Tensor:
+        """(N, directions + 2) vectors whose product is how much likelier picture and caption are as a pair than apart.
+
+        Its logarithm, less a constant: both sides are taken for Gaussian, with correlation r on each whitened direction
+        a of a picture and b of a caption, which adds (2rab - rr(aa + bb)) / 2(1 - rr). A cosine knows directions alone;
+        this also knows that what lies far out on a direction can hardly be chance.
+        """
+        centre, mapped = self.centres[side].to(x.dtype), self.maps[side].to(x.dtype)
+        r = self.strength.to(x.dtype).clamp(*CORRELATIONS)
+        white = (x - centre) @ mapped
+        white = white if side else white / r**self.power
+        alone = -(white.square() @ (r**2 / (2 * (1 - r**2))))[:, None]
+        one = torch.ones_like(alone)
+        parts = [white, one, alone] if side else [white * (r / (1 - r**2)), alone, one]
+        return torch.cat(parts, 1).float()
 
     def tells(self, x: Tensor) -> Tensor:
         """(N,) how far the picture that each caption lets one expect is from the average picture.
@@ -98,7 +116,7 @@ class Moments:
         across = self.across / self.weight - torch.outer(*centres)
         left, right, between = whitened((_shrunk(own[0], RIDGE[0]), _shrunk(own[1], RIDGE[1])), across)
         *ends, strength = _strongest(between, kept)
-        return CanonicalMaps(centres, _maps((left, right), (ends[0] * strength**power, ends[1])), strength)
+        return CanonicalMaps(centres, _maps((left, right), (ends[0] * strength**power, ends[1])), strength, power)
 
 
 def _strongest(across: Tensor, kept: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,7 +145,7 @@ def fit_canonical_correlation(
     left, right, across = whitened(own, x.T @ (y * share))
     u, strength, v = torch.linalg.svd(across, full_matrices=False)
     u, strength, v = u[:, :kept], strength[:kept], v[:kept].T
-    return CanonicalMaps(centres, _maps((left, right), (u * strength**power, v)), strength)
+    return CanonicalMaps(centres, _maps((left, right), (u * strength**power, v)), strength, power)
 
 
 def _maps(roots: tuple[Tensor, Tensor], ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import roc_auc_score
 
 from matchlight.auditing import canonical_signals
-from matchlight.auditing.canonical_signals import cross_validated_signals
+from matchlight.auditing.canonical_signals import LIKELY, cross_validated_signals
 from matchlight.auditing.neighbours import AuditedRows
+from matchlight.parts import canonical_correlation
 from matchlight.parts.canonical_correlation import (
     POWER,
     RIDGE,
@@ -129,6 +131,35 @@ def test_many_pairs_are_fitted_with_more_directions():
     images, texts = torch.randn(300, 20, generator=rng).double(), torch.randn(300, 12, generator=rng).double()
     fitted = [fit_canonical_correlation(images, texts, torch.ones(300).double(), kept=kept) for kept in (5, 40)]
     assert [one.vectors(0, images).shape[1] for one in fitted] == [5, 12]
+
+
+def test_products_of_likelihood_vectors_are_log_ratios_of_gaussian_densities_but_for_a_constant():
+    images, texts, _ = planted(60)
+    fitted = fit_canonical_correlation(images, texts, torch.ones(60).double(), kept=3)
+    one = (images - fitted.centres[0]) @ fitted.maps[0] / fitted.strength**POWER
+    other = (texts - fitted.centres[1]) @ fitted.maps[1]
+    expected = np.zeros((60, 60))
+    for k, r in enumerate(fitted.strength.tolist()):
+        x, y = np.meshgrid(one[:, k].numpy(), other[:, k].numpy(), indexing="ij")
+        together = multivariate_normal([0, 0], [[1, r], [r, 1]]).logpdf(np.stack([x, y], -1))
+        expected += together - norm.logpdf(x) - norm.logpdf(y)
+    found = (fitted.likelihoods(0, images) @ fitted.likelihoods(1, texts).T).numpy()
+    assert np.allclose(found - found.mean(), expected - expected.mean(), atol=1e-3)
+
+
+def test_a_direction_that_is_not_there_adds_nothing_to_a_likelihood():
+    images, texts, _ = planted(60)
+    flat = torch.cat([texts[:, :4], torch.zeros(60, 1)], 1)  # five numbers, four directions
+    four, five = (fit_canonical_correlation(images, flat, torch.ones(60).double(), kept=kept) for kept in (4, 5))
+    scores = [fit.likelihoods(0, images) @ fit.likelihoods(1, flat).T for fit in (four, five)]
+    assert torch.allclose(*scores, atol=1e-3)
+
+
+def test_gaussian_pairs_are_told_better_by_likelihoods_than_by_cosines(monkeypatch):
+    monkeypatch.setattr(canonical_correlation, "RIDGE", (1e-3, 1e-3))  # with a ridge, whitened numbers are smaller
+    found, bad = audited(0.2)
+    cosine, likely = (roc_auc_score(bad, found[f"{name}i2t"] + found[f"{name}t2i"]) for name in ("", LIKELY))
+    assert likely > cosine + 0.01 > 0.9
 
 
 def test_what_a_caption_tells_is_the_length_of_the_picture_it_lets_one_expect():

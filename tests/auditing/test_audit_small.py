@@ -11,7 +11,7 @@ from audited import made_up, named
 from tiny import tiny_pairs
 
 import matchlight as ml
-from matchlight.auditing.odd_captions import other_language, same_for_many, set_aside
+from matchlight.auditing.odd_captions import nothing_but_numbers, other_language, same_for_many, set_aside
 from matchlight.auditing.reasons import conclude
 from matchlight.auditing.report import in_a_sentence
 from matchlight.auditing.verdict import combine
@@ -133,6 +133,23 @@ def test_an_empty_caption_is_its_own_reason():
 
 
 # ---- the whole audit -------------------------------------------------------------------------------------------------
+
+
+def test_an_audit_of_file_names_says_that_they_are_file_names_and_flags_none(tmp_path):
+    pairs = replace(tiny_pairs(60, 1, held=0), labels=None)
+    pairs = replace(pairs, captions=[f"IMG_{4000 + 7 * k}.JPG" for k in range(55)] + pairs.captions[55:])
+    found = ml.audit(None, pairs, tmp_path, quick=False, captions="words")
+    assert found.summary["flagged"] == 0 and not found.summary["can_tell"]
+    assert found.summary["reasons"][VAGUE] == 55
+    assert "55 of 60 captions are the same as others but for numbers ('IMG_4000.JPG')" in in_a_sentence(found.summary)
+
+
+def test_captions_that_differ_in_more_than_numbers_are_not_taken_for_file_names():
+    found, aside = {"rows": np.arange(60)}, np.full(60, "", dtype=object)
+    differing = replace(named(60, 1), captions=[f"{chr(97 + k % 26) * (1 + k // 26)} with 2 dogs" for k in range(60)])
+    assert nothing_but_numbers(differing, found, aside) == [] and (aside == "").all()
+    few = replace(differing, captions=["photo 1", "photo 2"] * 10 + differing.captions[20:])
+    assert nothing_but_numbers(few, found, aside) == [] and (aside == "").all()
 
 
 def test_an_audit_of_identical_captions_says_that_it_cannot_tell_and_flags_nothing(tmp_path):
