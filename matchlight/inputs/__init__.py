@@ -5,6 +5,8 @@ In reading order:
     weights/              pretrained weights by ordinary names: known, fetched, kept
     text/                 captions as numbers: vocabularies, and all captions of a data set in one array
     sentence_encoders.py  pretrained encoders of sentences
+    minilm_files.py       MiniLM's files, found and checked without torch
+    numpy_captions.py     captions as a starter reads them, by NumPy
     joint_models/         CLIP, SigLIP and SigLIP2: two towers, their tokenizers and preprocessing
     preprocessing.py      from a picture to pixels: size, whole or cropped, resampling
     onnx_files.py         networks as ONNX files: written, rounded to int8, opened
