@@ -1,8 +1,8 @@
-"""Compiled training steps: on a GPU, parts that are run again and again become a few large kernels instead of many.
+"""Compiled training steps: on a GPU, layers that are run again and again become few large kernels instead of many.
 
-A transformer's layer in bf16 is some sixty kernels forward and back, most of which only move numbers; compiled they are
-about twenty. Equal layers share one compilation, which takes seconds and is kept by PyTorch for the next run.
-`MATCHLIGHT_COMPILE=0` turns it off.
+Most kernels of a vision transformer's layer in bf16 only move numbers; compiled it takes two thirds of the time. Equal
+layers share one compilation, which takes seconds and is kept by PyTorch for the next run. `MATCHLIGHT_COMPILE=0` turns
+it off.
 """
 
 from __future__ import annotations
