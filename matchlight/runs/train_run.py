@@ -102,11 +102,10 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     streamed: bool = devices.broadcast(streams(pairs, view, where, options.stream))
     words, reader = _words(folder, options), reader_of(options.start, flat)
     inputs = prepare(pairs, view, device=where, vocabulary=words, streamed=streamed, reader=reader)
-    blocks = _blocks_taken(folder, inputs)
+    blocks = {"in_blocks": True} if _blocks_taken(folder, inputs) else {}
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
-    info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method)}
+    info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method), **blocks}
     info |= {"seed": options.seed, "precision": precision, "notes": recipe.notes, "start": begun_from(options.start)}
-    info |= {"in_blocks": True} if blocks else {}
     with loaded_later() if _brings_backbone(options.start) else nullcontext():
         trainer = Trainer(
             folder,

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,11 +22,13 @@ from torch import nn
 from matchlight.console import say
 from matchlight.core import Named
 
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool
+
 Work = Callable[[Named], Named]
 Replay = Callable[[], Named]
 Record = Callable[[Callable[[], Named]], Replay]
 Key = tuple[Hashable, ...]
-Pool = tuple[int, int]
 
 SEEN = 2  # steps of a shape before it is recorded: rare shapes are not worth it, and kernels are chosen by then
 MOST = 24  # shapes a network

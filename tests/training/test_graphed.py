@@ -12,7 +12,7 @@ import torch
 from matchlight.core import Named
 from matchlight.inputs.batches import collate, filled, tensors_of, with_tensors
 from matchlight.inputs.prepare import View, prepare
-from matchlight.training.graphed import SEEN, Graphs, Pool, Replay, signature
+from matchlight.training.graphed import SEEN, Graphs, Replay, signature
 from matchlight.training.registry import methods
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_pairs
@@ -27,7 +27,7 @@ class StandIn(Graphs):
         super().__init__(torch.device("cpu"))
         self.records = self.replays = 0
 
-    def record(self, work: Callable[[], Named], pool: Pool | None) -> Replay:
+    def record(self, work: Callable[[], Named], pool: object) -> Replay:
         self.records += 1
 
         def replay() -> Named:
@@ -76,7 +76,7 @@ def test_a_step_that_cannot_be_recorded_is_done_as_usual_and_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(StandIn):
-        def record(self, work: Callable[[], Named], pool: Pool | None) -> Replay:
+        def record(self, work: Callable[[], Named], pool: object) -> Replay:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     plain, graphed = trainer(tmp_path / "a", "vse_infty", None), trainer(tmp_path / "b", "vse_infty", Broken())
