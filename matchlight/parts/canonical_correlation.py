@@ -51,7 +51,7 @@ class CanonicalMaps:
         this also knows that what lies far out on a direction can hardly be chance.
         """
         centre, mapped = self.centres[side].to(x.dtype), self.maps[side].to(x.dtype)
-        r = self.strength.to(x.dtype).clamp(*CORRELATIONS)
+        r = self.strength.to(x.dtype).clamp(CORRELATIONS[0], CORRELATIONS[1])
         white = (x - centre) @ mapped
         white = white if side else white / r**self.power
         alone = -(white.square() @ (r**2 / (2 * (1 - r**2))))[:, None]
