@@ -101,8 +101,8 @@ def one(pairs: Pairs, recipe: Recipe, folder: Path, *, seed: int, starter: Path 
     options = {"seed": seed, "device": "cpu", "resume": True}
     if recipe.method is None and starter is not None:
         start = ml.Run.load(starter, device="cpu")
-        backbone = start.info["arguments"]["backbone"]
-        settings = {**first_choice(pairs, "cpu").settings, "backbone": backbone, **recipe.settings}
+        found, backbone = first_choice(pairs, "cpu"), start.info["arguments"]["backbone"]
+        settings = {**found.settings, "precision": found.precision, "backbone": backbone, **recipe.settings}
         run = ml.train(start.method, pairs, folder, start=start, **options, **settings)
     else:
         run = ml.train(recipe.method, pairs, folder, **options, **recipe.settings)

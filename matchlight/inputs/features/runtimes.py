@@ -17,6 +17,7 @@ import torch
 
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.devices import multiplies_in_bfloat16
 from matchlight.inputs.backbones.base import Backbone, Runtime, known_runtime
 from matchlight.inputs.backbones.lite_backbones import LiteBackbone
 from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
@@ -80,8 +81,7 @@ def computed(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
 
 def in_bfloat16(network: Backbone) -> Backbone:
     """The same network with weights and states in bfloat16; pixels are still normalised in full."""
-    has_products = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)  # torch says so since 2.7
-    if network.mean.device.type == "cpu" and not has_products():
+    if network.mean.device.type == "cpu" and not multiplies_in_bfloat16(unknown=True):
         say("torch-bf16: this CPU has no products in bfloat16, so that float (torch) is quicker")
     mean, std = network.mean, network.std
     network = network.to(torch.bfloat16)
