@@ -40,6 +40,12 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def multiplies_in_bfloat16(*, unknown: bool = False) -> bool:
+    """Whether this CPU has products in bfloat16 of its own: others are slower in it than in float."""
+    known = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # torch says so since 2.7
+    return unknown if known is None else bool(known())
+
+
 def pick_precision(name: str, device: torch.device) -> str:
     """`auto` is bf16 where the GPU has it; TF32 products are allowed on any GPU unless fp32 was asked for."""
     if name not in ("auto", "fp32", "tf32", "bf16"):

@@ -10,6 +10,13 @@
     python -m benchmarks.starter WORK ship --data FLICKR8K --data COCO           # into matchlight/runs/shipped
     python -m benchmarks.starter WORK chances --data COCO                        # how likely their hits are right
 
+A run that has learnt from one data set alone, and so can be measured on the other, comes at little cost without a
+teacher: heads over TinyViT's cells as it came, and MiniLM's last blocks. `benchmarks/first_command.py` begins with it:
+
+    python -m benchmarks.starter WORK see-small --data FLICKR8K                  # once: TinyViT's cells as it came
+    python -m benchmarks.starter WORK plain --data FLICKR8K --epochs 6 --steps 30
+    python -m benchmarks.starter WORK ship-plain --data FLICKR8K --student plain-flickr8k-0.pt --into RUN
+
 Every step goes on where it was stopped: the first three keep what they finish in parts of 2,000 pictures, `heads` and
 `small` save after every epoch. `--minutes` stops a step in good time (exit 75: call it again). `--train NAME` learns
 from one of the data sets alone. One thread is used for learning, so that two seeds can run side by side. `look` needs

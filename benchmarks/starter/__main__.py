@@ -15,30 +15,30 @@ import torch
 
 from benchmarks import starter
 from benchmarks.starter.learning import Plan, Teacher, epochs
-from benchmarks.starter.looking import Clock, Part, finish_small, look, look_small, parts_of, read
+from benchmarks.starter.looking import Clock, Part, finish_small, look, look_small, parts_of, read, see_small
 from benchmarks.starter.measuring import image_vectors, measured, text_vectors
-from benchmarks.starter.shipping import ship, ship_chances
+from benchmarks.starter.shipping import ship, ship_chances, ship_plain
 from benchmarks.starter.stored import Stored
 from benchmarks.starter.towers import Towers, start_by_teacher, start_canonically, towers
 
 Sets = dict[str, list[Part]]
-FROZEN = {"look": look, "look-small": look_small, "finish-small": finish_small, "read": read}
+FROZEN = {"look": look, "look-small": look_small, "finish-small": finish_small, "see-small": see_small, "read": read}
 
 
 def kind_of(asked: argparse.Namespace) -> str:
     """What is learnt over: DINOv2's cells, TinyViT's map before the blocks that are tuned, or its last cells."""
-    return "cells" if asked.step == "heads" else "trunk" if asked.late_rate else "tiny"
+    return {"heads": "cells", "plain": "tiny"}.get(asked.step) or ("trunk" if asked.late_rate else "tiny")
 
 
 def training_parts(work: Path, sets: Sets, asked: argparse.Namespace) -> list[Part]:
     """What is learnt from; the small network learns from pictures that the larger one has seen as well."""
-    kinds = ("cells", kind_of(asked)) if asked.step == "small" else ("cells",)
+    kinds = ("cells", kind_of(asked)) if asked.step == "small" else (kind_of(asked),)
     mine = [one for name in asked.train for one in sets[name] if one.split == "train"]
     return [one for one in mine if all((work / f"{one.name}.{kind}.npy").exists() for kind in kinds)]
 
 
 def teach(work: Path, sets: Sets, asked: argparse.Namespace, clock: Clock) -> None:
-    """`heads` or `small`: train, measure on validation meanwhile and on test at the end, write the result."""
+    """`heads`, `plain` or `small`: train, measure on validation meanwhile and on test at the end, write the result."""
     small = asked.step == "small"
     kind, tag = kind_of(asked), f"{asked.step}-{'+'.join(asked.train)}-{asked.name}{asked.seed}"
 
@@ -102,7 +102,7 @@ def main() -> None:
         description=starter.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.starter"
     )
     parser.add_argument("work", type=Path)
-    parser.add_argument("step", choices=(*FROZEN, "heads", "small", "ship", "chances"))
+    parser.add_argument("step", choices=(*FROZEN, "heads", "plain", "small", "ship", "ship-plain", "chances"))
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--train", action="append", help="names of the data folders to learn from; default: all")
     parser.add_argument("--only", action="append", help="parts to look at or read; default: all")
@@ -124,6 +124,7 @@ def main() -> None:
     parser.add_argument("--begin", help="a result of `small --late-rate 0` whose heads are the first ones")
     parser.add_argument("--teacher", default="heads-flickr8k+coco-0.pt")
     parser.add_argument("--student", default="small-flickr8k+coco-0.pt")
+    parser.add_argument("--into", type=Path, help="the run folder that `ship-plain` makes of --student")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6)
     asked = parser.parse_args()
@@ -136,6 +137,8 @@ def main() -> None:
         FROZEN[asked.step](asked.work, parts, clock)
     elif asked.step == "ship":
         ship(asked.work, asked.teacher, asked.student)
+    elif asked.step == "ship-plain":
+        ship_plain(asked.work / asked.student, asked.into)
     elif asked.step == "chances":
         ship_chances(asked.data[-1])
     else:

@@ -143,6 +143,17 @@ def finish_small(work: Path, parts: list[Part], clock: Clock) -> None:
         print(path.name, flush=True)
 
 
+def see_small(work: Path, parts: list[Part], clock: Clock) -> None:
+    """TinyViT's cells as it came, as the package stores them: what was seen once is found in its cache."""
+    for part in parts:
+        path = work / f"{part.name}.tiny.npy"
+        if not path.exists():
+            clock.check()
+            whole = extract(Pairs.read(part.pairs.root), backbone="tinyvit-5m", device="cpu", size=TINY_SIZE)
+            save(path, whole.gather(part.pairs.notes["pictures"]).astype(np.float16))
+            print(path.name, flush=True)
+
+
 def early_states(bert: Bert, ids: Tensor, mask: Tensor) -> Tensor:
     """The part of MiniLM that stays as it came."""
     x = bert.norm(bert.pieces(ids) + bert.places(torch.arange(ids.shape[1])) + bert.kinds.weight[0])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.starter.looking import DINO_SIZE, TINY_SIZE
-from benchmarks.starter.towers import SMALL, STARTER
+from benchmarks.starter.towers import PLAIN, SMALL, STARTER
 from matchlight.console import VERSION
 from matchlight.core import Sizes
 from matchlight.files import write_json
@@ -21,7 +22,10 @@ from matchlight.pairs import Pairs
 from matchlight.runs.folder import Run
 from matchlight.runs.starters import SHIPPED, STARTERS
 from matchlight.runs.validation_chance import keep_chances
+from matchlight.training.arguments import Value
 from matchlight.training.checkpoints import save_weights
+
+Made = dict[str, Any]  # a result of learning, as torch.load gives it
 
 
 def without_known(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -49,25 +53,36 @@ def ship(work: Path, teacher: str, student: str) -> None:
             sentences="minilm",
         )
         view = view if small else replace(view, choice=TokenChoice("both", (grid, grid)))
-        view = view.with_size(torch.device("cpu"))
-        sizes = Sizes(
-            pairs=5 * made["pictures"],
-            pictures=made["pictures"],
-            image="pixels" if small else "regions",
-            image_dim=320 if small else 384,
-            regions=1 if small else grid**2 + 1,
-        )
-        info = {"name": "vse_infty", "preset": name, "arguments": asdict(VSEInfinity(**settings))}
-        info |= {"sizes": asdict(sizes), "view": view.to_json(), "seed": made["seed"]}
-        info |= {"data": {"root": " and ".join(made["trained_on"])}, "version": VERSION, "precision": "fp16"}
-        info |= {"notes": {"made by": "benchmarks/starter"}, "start": None}
-        folder = SHIPPED / name
-        write_json(folder / "recipe.json", info)
-        last = {"epoch": made["plan"]["epochs"] - 1, "select": "the last"}
-        write_json(folder / "metrics.json", {**last, **made["report"]})
-        save_weights(folder / "model.safetensors", without_known(made["weights"]))
-        (folder / "chance.json").unlink(missing_ok=True)  # of other weights; the step `chances` measures them
-        print(folder, (folder / "model.safetensors").stat().st_size / 1e6, "MB", made["report"]["test"])
+        put(SHIPPED / name, made, settings, view, regions=1 if small else grid**2 + 1)
+        (SHIPPED / name / "chance.json").unlink(missing_ok=True)  # of other weights; the step `chances` measures them
+
+
+def ship_plain(result: Path, folder: Path) -> None:
+    """A stand-in for `starter-small` over TinyViT as it came, as a run folder."""
+    made = torch.load(result, weights_only=True)
+    settings = {**PLAIN, **made["settings"], "rate": 2e-4}
+    put(folder, made, settings, View("grid", str(settings["backbone"]), TINY_SIZE, sentences="minilm"), regions=49)
+
+
+def put(folder: Path, made: Made, settings: dict[str, Value], view: View, *, regions: int) -> None:
+    """A run folder of weights that were learnt."""
+    view = view.with_size(torch.device("cpu"))
+    sizes = Sizes(
+        pairs=5 * made["pictures"],
+        pictures=made["pictures"],
+        image="pixels" if view.kind == "pixels" else "regions",
+        image_dim=384 if view.choice else 320,
+        regions=regions,
+    )
+    info = {"name": "vse_infty", "preset": folder.name, "arguments": asdict(VSEInfinity(**settings))}  # type: ignore[arg-type]
+    info |= {"sizes": asdict(sizes), "view": view.to_json(), "seed": made["seed"]}
+    info |= {"data": {"root": " and ".join(made["trained_on"])}, "version": VERSION, "precision": "fp16"}
+    info |= {"notes": {"made by": "benchmarks/starter"}, "start": None}
+    write_json(folder / "recipe.json", info)
+    last = {"epoch": made["plan"]["epochs"] - 1, "select": "the last"}
+    write_json(folder / "metrics.json", {**last, **made["report"]})
+    save_weights(folder / "model.safetensors", without_known(made["weights"]))
+    print(folder, (folder / "model.safetensors").stat().st_size / 1e6, "MB", made["report"]["test"])
 
 
 def ship_chances(data: Path) -> None:

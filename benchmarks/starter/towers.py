@@ -26,6 +26,8 @@ STARTER: dict[str, Value] = {
 }
 SMALL: dict[str, Value] = {**HEADS, "backbone": "tinyvit-5m", "pixels": TINY_SIZE, "finetune": True, "top_regions": 10}
 
+PLAIN: dict[str, Value] = {**SMALL, "finetune": False}
+
 
 def coarser(cells: Tensor, grid: int) -> Tensor:
     """The class token and `grid` x `grid` means of the stored cells."""
@@ -81,6 +83,14 @@ class Towers(nn.Module):
         return {name: value for name, value in state.items() if ".reader." not in name or any(k in name for k in late)}
 
 
+class PlainTowers(Towers):
+    """Heads over TinyViT's cells as it came, and MiniLM's last blocks and a head over its stored states."""
+
+    def cells(self, stored: Tensor) -> Items:
+        """(N, 49, 320), as they are stored."""
+        return Items(stored, None, torch.arange(len(stored)), {})
+
+
 class SmallTowers(Towers):
     """TinyViT's last blocks behind its stored map; the caption tower is given."""
 
@@ -110,7 +120,10 @@ class SmallTowers(Towers):
 
 
 def towers(kind: str, grid: int, **changed: Value) -> Towers:
-    """Those of `starter` ("heads") or `starter-small` ("small"), untrained."""
+    """Those of `starter` ("heads"), of `starter-small` ("small") or of what stands in for it ("plain"), untrained."""
+    if kind == "plain":
+        sizes = Sizes(pairs=0, pictures=0, image="regions", image_dim=320, regions=49)
+        return PlainTowers(VSEInfinity(**{**PLAIN, **changed}).network(sizes), grid)  # type: ignore[arg-type]
     if kind == "small":
         sizes = Sizes(pairs=0, pictures=0, image="pixels", image_dim=320, regions=1)
         return SmallTowers(VSEInfinity(**{**SMALL, **changed}).network(sizes), grid)  # type: ignore[arg-type]

@@ -46,21 +46,29 @@ def fits_on_disk(captions: Captions, encoder: SentenceEncoder) -> bool:
     return 2 * int(captions.lengths.sum()) * encoder.dim <= MOST_BYTES
 
 
-def caption_states(captions: Captions, encoder: SentenceEncoder, *, name: str) -> CaptionStates:
-    """The states of every caption, found in the cache or computed now; what was stopped goes on."""
+def caption_states(
+    captions: Captions, encoder: SentenceEncoder, *, name: str, precision: str = "fp32"
+) -> CaptionStates:
+    """The states of every caption, found in the cache or computed now; what was stopped goes on.
+
+    In bf16 they are other numbers, and kept apart.
+    """
     said = [captions.flat[start:end].tobytes() for start, end in pairwise(captions.offsets)]
     texts = sorted(set(said), key=lambda text: (-len(text), text))  # like lengths together: little padding
     read = Captions.from_tokens(np.frombuffer(text, captions.flat.dtype).tolist() for text in texts)
     # The same captions in another order, as a data set with noise has them, are found under the same name.
     meta: dict[str, Any] = {"what": "features", "backbone": name, "states_of": sha256(read.flat.tobytes()).hexdigest()}
     meta |= {"weights": digest_of_weights(encoder, name), "dtype": "float16", "shape": (len(read.flat), encoder.dim)}
+    meta |= {"precision": precision} if precision == "bf16" else {}
 
     @torch.inference_mode()
     def produce(start: int) -> Iterator[Rows]:
         for first in range(int(np.searchsorted(read.offsets, start)), len(read), BATCH):
             ids, lengths = read.batch(np.arange(first, min(first + BATCH, len(read))))
             real = np.arange(ids.shape[1]) < lengths[:, None]
-            yield encoder(torch.from_numpy(ids), torch.from_numpy(real)).numpy()[real], []
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                states = encoder(torch.from_numpy(ids), torch.from_numpy(real))
+            yield states.float().numpy()[real], []
 
     begins = dict(zip(texts, read.offsets[:-1], strict=True))
     return CaptionStates(kept(FeatureStore, meta, produce, None), np.array([begins[s] for s in said]), captions.lengths)

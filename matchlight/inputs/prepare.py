@@ -250,7 +250,7 @@ def _token_ids(name: str, captions: Sequence[str]) -> list[list[int]]:
 
 
 def _states(
-    captions: Captions, view: View, device: torch.device, reader: SentenceEncoder | None
+    captions: Captions, view: View, device: torch.device, reader: SentenceEncoder | None, precision: str
 ) -> CaptionStates | None:
     """What a frozen sentence encoder makes of the captions, stored on a CPU: a GPU reads them as fast as a disk."""
     from matchlight.inputs.sentence_encoders import sentence_encoder
@@ -258,7 +258,9 @@ def _states(
     if not view.read_once or device.type != "cpu":
         return None
     encoder = reader or sentence_encoder(view.sentences, frozen=True)
-    return caption_states(captions, encoder, name=view.sentences) if fits_on_disk(captions, encoder) else None
+    if not fits_on_disk(captions, encoder):
+        return None
+    return caption_states(captions, encoder, name=view.sentences, precision=precision)
 
 
 def _shape(images: FeatureSource, view: View) -> tuple[str, int, int]:
@@ -286,11 +288,13 @@ def prepare(
     train: str = "train",
     streamed: bool | None = None,
     reader: SentenceEncoder | None = None,
+    precision: str = "fp32",
 ) -> Inputs:
     """Read pictures as `view` says, captions with `vocabulary` (built from the training split where none is given).
 
     `streamed`: pictures are read anew for each batch rather than once into a store; None: where that is too large.
-    `reader`: the frozen sentence encoder that captions are read with once; None: the view's, as it came.
+    `reader`: the frozen sentence encoder that captions are read with once; None: the view's, as it came. `precision`:
+    what it multiplies in.
     """
     view = view.with_size(device)
     pairs = boxes.attach(pairs) if view.boxes else pairs
@@ -303,7 +307,7 @@ def prepare(
     else:
         vocabulary = vocabulary or build_vocabulary(pairs, rows if len(rows) else np.arange(len(pairs)))
         captions = Captions.encode(pairs.captions, vocabulary)
-    states = _states(captions, view, device, reader) if captions is not None else None
+    states = _states(captions, view, device, reader, precision) if captions is not None else None
     table = Table(pairs, images, captions, device=device, broken=broken, vocabulary=vocabulary, states=states)
     kind, dim, regions = _shape(images, view)
     sizes = Sizes(

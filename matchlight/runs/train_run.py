@@ -78,8 +78,7 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     """
     options, settings = _split(given)
     tools = loggers(options.tools)
-    if name is None:
-        name, settings, options = _first_choice(pairs, settings, options)
+    name, settings, options = _named(name, pairs, settings, options)
     chosen, settings = choose(name, settings)
     settings = _with_model_of(options.start, on_run(chosen.method, settings, options.start), chosen)
     chosen = Chosen.of(chosen.method, settings)
@@ -101,7 +100,7 @@ def train(name: str | None, pairs: Pairs, out: str | Path | None = None, **given
     view = dataclasses.replace(view_of(flat, pooled=chosen.pooled, pairs=pairs), home=home).with_size(where)
     streamed: bool = devices.broadcast(streams(pairs, view, where, options.stream))
     words, reader = _words(folder, options), reader_of(options.start, flat)
-    inputs = prepare(pairs, view, device=where, vocabulary=words, streamed=streamed, reader=reader)
+    inputs = prepare(pairs, view, device=where, vocabulary=words, streamed=streamed, reader=reader, precision=precision)
     blocks = {"in_blocks": True} if _blocks_taken(folder, inputs) else {}
     recipe = chosen.build(inputs.sizes, **own_arguments(home, flat))
     info = {"name": chosen.name, "preset": taken, "arguments": flat, **_file_of(chosen.method), **blocks}
@@ -140,10 +139,12 @@ def look_at_pictures(name: str, pairs: Pairs, *, device: str, given: Mapping[str
     store_pictures(pairs, view_of(settle_arguments(flat), pooled=chosen.pooled, pairs=pairs), where)
 
 
-def _first_choice(
-    pairs: Pairs, settings: dict[str, Value], options: TrainOptions
+def _named(
+    name: str | None, pairs: Pairs, settings: dict[str, Value], options: TrainOptions
 ) -> tuple[str, dict[str, Value], TrainOptions]:
-    """The method where none was named: that of the run it starts from, else the best for data and machine, and why."""
+    """The method; where none was named, that of the run it starts from, else the best for data and machine, and why."""
+    if name is not None:
+        return name, settings, options
     if options.start is not None:
         return options.start.method, settings, options
     found = first_choice(pairs, pick_device(options.device).type)
@@ -151,7 +152,8 @@ def _first_choice(
     begun = ["--from", found.start] if found.start else []
     say(f"no method named: {' '.join([found.method, *begun, *named])} ({found.why})")
     start = Run.load(STARTERS[found.start].folder, device="cpu") if found.start else None
-    return found.method, {**found.settings, **settings}, dataclasses.replace(options, start=start)
+    precision = found.precision if options.precision == "auto" else options.precision
+    return found.method, {**found.settings, **settings}, dataclasses.replace(options, start=start, precision=precision)
 
 
 def _split(given: Mapping[str, Value | Run | list[str]]) -> tuple[TrainOptions, dict[str, Value]]:

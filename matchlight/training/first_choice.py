@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from matchlight.core import BadInput
+from matchlight.devices import multiplies_in_bfloat16
 from matchlight.inputs.weights import weight_store
 from matchlight.inputs.weights.known_weights import CATALOGUE
 from matchlight.pairs import Pairs
@@ -17,7 +18,7 @@ GENTLE: dict[str, Value] = {"sentences_rate": 0.0, "loss": "gce", "schedule": "c
 MOST, FEWEST, SEEN = 5, 2, 250_000  # epochs, and how often all pairs together are seen at most: minutes on two cores
 # a model that knows pictures and sentences together: its heads learn, its networks stay as they are
 STARTER = "starter-small"
-FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 1e-4}
+FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 4e-4}
 # a map between two networks that know pictures and sentences apart: its start has a closed form, which wrong pairs
 # harm little
 OF_FEATURES: dict[str, Value] = {**GENTLE, "sentences": READER, "rate": 2e-4}
@@ -25,12 +26,13 @@ OF_FEATURES: dict[str, Value] = {**GENTLE, "sentences": READER, "rate": 2e-4}
 
 @dataclass(frozen=True)
 class FirstChoice:
-    """A method, the settings that are not its preset's, why, and the run to begin with."""
+    """A method, the settings that are not its preset's, why, the run to begin with, and what is multiplied in."""
 
     method: str
     settings: Settings
     why: str
     start: str | None = None
+    precision: str = "auto"
 
 
 def first_choice(pairs: Pairs, device: str) -> FirstChoice:
@@ -47,7 +49,8 @@ def first_choice(pairs: Pairs, device: str) -> FirstChoice:
     epochs: dict[str, Value] = {"epochs": max(FEWEST, min(MOST, SEEN // max(1, len(pairs.rows("train")))))}
     if reads and pairs.features is None:
         why = f"on a CPU: {STARTER} knows photos and captions already, and wrong pairs harm it little"
-        return FirstChoice("vse_infty", {**FROM_STARTER, **epochs}, why, start=STARTER)
+        quick = "bf16" if multiplies_in_bfloat16() else "auto"  # heads over cells are nearly all products
+        return FirstChoice("vse_infty", {**FROM_STARTER, **epochs}, why, start=STARTER, precision=quick)
     if reads:
         why = f"on a CPU: {READER} reads captions, and wrong pairs harm it little"
         return FirstChoice("vse_infty", {**OF_FEATURES, **epochs}, why)

@@ -48,6 +48,14 @@ def test_stored_states_are_those_of_the_encoder(encoder: SentenceEncoder, bert: 
     assert_close(torch.from_numpy(states), alive * mask[..., None], atol=2e-3, rtol=1e-3)
 
 
+def test_states_in_bfloat16_are_close_and_kept_apart(encoder: SentenceEncoder, bert: str) -> None:
+    captions = Captions.from_tokens(encoder.token_ids(["a dog", "two dogs run on a beach"]))
+    plain, quick = (caption_states(captions, encoder, name=bert, precision=kind) for kind in ("fp32", "bf16"))
+    one, other = (states.batch(np.arange(2)) for states in (plain, quick))
+    assert plain.store.stamp() != quick.store.stamp() and np.abs(one - other).max() > 0
+    assert (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.999
+
+
 def test_the_same_captions_in_another_order_are_not_read_again(
     encoder: SentenceEncoder, bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

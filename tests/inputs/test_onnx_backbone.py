@@ -76,6 +76,16 @@ def test_a_vision_transformer_is_computed_by_onnx_where_pictures_are_many(
     assert not runtimes.onnx_pays(Narrow(), 10**6)
 
 
+def test_the_pictures_of_the_small_starter_are_read_by_onnx_where_they_are_many_with_the_same_numbers() -> None:
+    from matchlight.runs.starter_backbone import StarterPictures
+
+    plain = StarterPictures().eval()
+    assert runtimes.onnx_pays(plain, runtimes.MANY_OF_TRANSFORMERS)
+    assert not runtimes.onnx_pays(plain, runtimes.MANY_OF_TRANSFORMERS - 1)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, 64, 64), dtype=np.uint8)
+    assert OnnxBackbone(plain, pixels, int8=False).difference(pixels) < runtimes.SAME
+
+
 def test_int8_features_are_close_and_kept_apart(dino: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     pairs, plain, small = tiny_pictures(8, held=2), network(dino), network(dino)
     small.runtime = "onnx-int8"

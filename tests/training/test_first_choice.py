@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import matchlight as ml
 from matchlight.cli import main
@@ -17,7 +18,7 @@ from matchlight.methods.captioning import Described
 from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.training.first_choice import first_choice
 from matchlight.training.registry import methods
-from tests.tiny import tiny_pairs, tiny_settings
+from tests.tiny import tiny_pairs, tiny_pictures, tiny_settings
 
 
 def test_the_choice_follows_data_machine_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +34,16 @@ def test_the_choice_follows_data_machine_and_weights(monkeypatch: pytest.MonkeyP
     assert first_choice(vectors, "cpu").method == "mrl"
     with pytest.raises(BadInput, match="name a method"):
         first_choice(replace(vectors, labels=None), "cpu")
+
+
+def test_the_heads_are_trained_in_bfloat16_only_where_the_processor_multiplies_in_it(monkeypatch) -> None:
+    monkeypatch.setattr(weight_store, "here", lambda weights: Path("somewhere"))
+    pictures = tiny_pictures(8, held=2)
+    for multiplies, precision in ((True, "bf16"), (False, "auto")):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda answer=multiplies: answer, raising=False)
+        assert first_choice(pictures, "cpu").precision == precision
+    monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported", raising=False)  # as in older versions of torch
+    assert first_choice(pictures, "cpu").precision == "auto"
 
 
 def test_training_without_a_name_says_which_and_why(monkeypatch, tmp_path, capsys) -> None:

@@ -1,10 +1,10 @@
 """What computes a frozen network's features: torch, in float or bfloat16, or on a CPU ONNX Runtime, in float or int8.
 
-ONNX in float gives the same numbers sooner (Lite networks and vision transformers were measured), so it is taken for
-those by itself where it is installed and enough pictures are left to make up for the seconds that writing the network
-takes. Where its numbers differ from torch's, torch is used. int8 and bfloat16 give other numbers: they are taken only
-when asked for, and their features are kept apart from all others. bfloat16 is for vision transformers on CPUs with
-products of its own (AVX-512 BF16, AMX): a third of the time.
+ONNX in float gives the same numbers sooner (Lite networks, TinyViT and vision transformers were measured), so it is
+taken for those by itself where it is installed and enough pictures are left to make up for the seconds that writing the
+network takes. Where its numbers differ from torch's, torch is used. int8 and bfloat16 give other numbers: they are
+taken only when asked for, and their features are kept apart from all others. bfloat16 is for vision transformers on
+CPUs with products of its own (AVX-512 BF16, AMX): a third of the time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import torch
 
 from matchlight.console import say
 from matchlight.core import BadInput
+from matchlight.devices import multiplies_in_bfloat16
 from matchlight.inputs.backbones.base import Backbone, Runtime, known_runtime
 from matchlight.inputs.backbones.lite_backbones import LiteBackbone
 from matchlight.inputs.backbones.onnx_backbone import OnnxBackbone
+from matchlight.inputs.backbones.tiny_vit_backbone import TinyVit5M
 from matchlight.inputs.backbones.vision_transformer import TokenBackbone
 from matchlight.inputs.features.decode import decoded
 from matchlight.inputs.onnx_files import SAME, is_installed
@@ -61,7 +63,7 @@ def computed_by(network: Backbone, source: PictureSource, made: Preprocessing, *
 
 def onnx_pays(network: Backbone, left: int) -> bool:
     """Whether ONNX Runtime is there and saves more, over so many pictures, than writing the network costs."""
-    if isinstance(network, TokenBackbone):
+    if isinstance(network, TokenBackbone | TinyVit5M):
         few = sum(weight.numel() for weight in network.parameters()) < LARGE
         return few and left >= MANY_OF_TRANSFORMERS and is_installed()
     return isinstance(network, LiteBackbone) and left >= MANY and is_installed()
@@ -79,8 +81,7 @@ def computed(network: Backbone, rows: np.ndarray, kind: str) -> np.ndarray:
 
 def in_bfloat16(network: Backbone) -> Backbone:
     """The same network with weights and states in bfloat16; pixels are still normalised in full."""
-    has_products = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)  # torch says so since 2.7
-    if network.mean.device.type == "cpu" and not has_products():
+    if network.mean.device.type == "cpu" and not multiplies_in_bfloat16(unknown=True):
         say("torch-bf16: this CPU has no products in bfloat16, so that float (torch) is quicker")
     mean, std = network.mean, network.std
     network = network.to(torch.bfloat16)
