@@ -18,7 +18,7 @@ GENTLE: dict[str, Value] = {"sentences_rate": 0.0, "loss": "gce", "schedule": "c
 MOST, FEWEST, SEEN = 5, 2, 250_000  # epochs, and how often all pairs together are seen at most: minutes on two cores
 # a model that knows pictures and sentences together: its heads learn, its networks stay as they are
 STARTER = "starter-small"
-FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 1e-4}
+FROM_STARTER: dict[str, Value] = {**GENTLE, "backbone": STARTER, "finetune": False, "rate": 4e-4}
 # a map between two networks that know pictures and sentences apart: its start has a closed form, which wrong pairs
 # harm little
 OF_FEATURES: dict[str, Value] = {**GENTLE, "sentences": READER, "rate": 2e-4}
