@@ -11,6 +11,7 @@ In reading order:
     preprocessing.py      from a picture to pixels: size, whole or cropped, resampling
     onnx_files.py         networks as ONNX files: written, rounded to int8, opened
     onnx_towers.py        both towers of an exported run, with how they read pictures and captions
+    compiled.py           layers compiled for training on a GPU
     backbones/            picture networks: pixels -> a grid of vectors
     features/             what a backbone makes of every picture, computed once and stored
     caption_vectors.py    what a sentence encoder makes of every caption, likewise

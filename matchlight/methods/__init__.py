@@ -7,7 +7,7 @@
     vsrn                regions reasoned over, with captioning beside the ranking
     pvse, pcme          several vectors a side (pie_net); Gaussians instead of points (gaussians)
     dive                DivE: set_encoders, slots and set_losses are its parts, dive_files reads the authors' files
-    ncr, ncr_plus       NCR, and our own NCR+: trust in pairs
+    ncr, ncr_plus       NCR, and our own NCR+: trust in pairs; rebuilt finds doubted ones a trusted partner
     aoq                 AOQ: a second round on mined negatives; quintuplets is its loss
     lantern             our own: DivE's sets with NCR+'s trust
     mrl, deep_sm        class labels, wrong ones among them

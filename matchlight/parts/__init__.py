@@ -11,4 +11,7 @@ In reading order:
     canonical_correlation.py  the directions on which pictures and captions agree, in closed form
     canonical_start.py  two towers whose projections begin with them
     labelwise.py     parts of the methods that learn from labels
+    triton_pooling.py  the mean of the largest values, as a kernel for training on a GPU
+    triton_norm.py   BatchNorm over real rows, likewise
+    kernel_check.py  both against plain tensors, before they are used
 """

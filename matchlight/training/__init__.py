@@ -8,6 +8,7 @@ In reading order:
     first_choice.py which recipe where none was named
     strategies.py   how epochs are spent: plainly, after a warm-up, several networks apart
     network.py      one network in training: matcher, objective, optimiser, averaged weights
+    graphed.py      steps of training as CUDA graphs
     schedules.py    parameter groups and how their learning rates change
     optimisers.py   AdamP, which torch does not bring
     trainer.py      the epochs: step, log, validate, keep the best; stop and resume at the same step
