@@ -30,7 +30,8 @@ Replay = Callable[[], Named]
 Record = Callable[[Callable[[], Named]], Replay]
 Key = tuple[Hashable, ...]
 
-SEEN = 2  # steps of a shape before it is recorded: rare shapes are not worth it, and kernels are chosen by then
+SEEN = 2  # steps of a shape before it is recorded: kernels are chosen by then
+COMMON = 1 / 16  # share of the steps that a shape must have: recording a rare one takes longer than it saves
 MOST = 24  # shapes a network
 DRAWS = 4  # seeds that encoders may ask for in a step
 WAITS = "synchronizing CUDA operation"
@@ -107,18 +108,23 @@ class GraphedSteps:
     def __init__(self, graphs: Graphs):
         self.graphs = graphs
         self.pool = graphs.pool()
+        self.steps = 0
         self.seen: dict[Key, int] = {}
+        self.watched: set[Key] = set()
         self.recorded: dict[Key, Recorded] = {}
 
     def __call__(self, key: Key, inputs: Named, work: Work, usual: Callable[[], Named], held: object) -> Named:
         """One step: replayed, recorded and then replayed, or as usual."""
         key = (*key, tuple((name, value.shape, value.dtype) for name, value in inputs.items()))
+        self.steps += 1
         if (known := self.recorded.get(key)) is not None:
             return known(inputs)
         times = self.seen[key] = self.seen.get(key, 0) + 1
-        if self.graphs.refused or len(self.recorded) >= MOST or times < SEEN:
+        common = times >= max(SEEN, COMMON * self.steps)
+        if self.graphs.refused or len(self.recorded) >= MOST or not common:
             return usual()
-        if times == SEEN:
+        if key not in self.watched:
+            self.watched.add(key)
             with self.graphs.watched() as waits:
                 found = usual()
             if waits:

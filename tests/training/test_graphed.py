@@ -112,6 +112,16 @@ def test_shapes_seen_once_are_not_recorded(tmp_path: Path) -> None:
     assert kept.records == 1 and kept.replays == 2
 
 
+def test_a_shape_that_few_steps_have_is_not_recorded(tmp_path: Path) -> None:
+    kept = StandIn()
+    run = trainer(tmp_path / "run", "vse_infty", kept)
+    phase = run.recipe.strategy.phases(run, 0)[0]
+    for size in (*[7] * 60, *[5] * (SEEN + 2)):
+        run._step(run.networks["A"], phase, filled(collate(run.table, run.rows[:size])), 100)
+        run.step += 1
+    assert kept.records == 1
+
+
 def test_a_batch_is_made_again_from_its_tensors(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run", "vse_infty", None)
     batch = collate(run.table, run.rows[:6]).with_extra(trust=torch.rand(6))
