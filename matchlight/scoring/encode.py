@@ -36,7 +36,7 @@ def encode(
     where = torch.device(device) if device is not None else next(matcher.parameters()).device
     home = where if keep_on_device else torch.device("cpu")
     order = _order(table, side, index, keep=matcher.depends_on_padding)
-    if side == IMAGE and table.pixels:  # one size of batch: a backbone plans anew for every other
+    if side == IMAGE and table.pixels and where.type == "cuda":  # one size of batch: a GPU plans anew for every other
         order = np.concatenate([order, np.zeros(-len(order) % batch, dtype=order.dtype)])
     starts = range(0, len(order), batch)
     was_training = matcher.training
