@@ -8,9 +8,10 @@ folder they were fetched into. All work frozen or fine-tuned, and padding change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,10 @@ from matchlight.inputs.weights.ordinary_names import folder_of, opened_as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# where peft is installed, transformers asks the hub for an adapter even of a model that is to be found here alone, and
+# asks again for half a minute where there is no network
+NO_ADAPTER_SOUGHT = {"adapter_kwargs": {"local_files_only": True}}
 
 
 def sentence_encoder(name: str = "minilm", *, frozen: bool = False) -> SentenceEncoder:
@@ -321,7 +326,7 @@ class HuggingFace(SentenceEncoder):
             from transformers import AutoModel, AutoTokenizer
         except (ImportError, RuntimeError):
             raise BadInput(f"hf:{name} needs the package transformers: pip install 'matchlight[backbones]'") from None
-        self.model: nn.Module = _from_hub(AutoModel, name, use_safetensors=True)
+        self.model: nn.Module = _from_hub(AutoModel, name, alone=NO_ADAPTER_SOUGHT, use_safetensors=True)
         self._tokenizer = _from_hub(AutoTokenizer, name)
         settings: Any = self.model.config
         self.dim = getattr(settings, "hidden_size", 0)
@@ -338,10 +343,13 @@ class HuggingFace(SentenceEncoder):
         return self.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
 
 
-def _from_hub(kind: Any, name: str, **options: Any) -> Any:
-    """What is on this machine already if it is, else from the hub; whatever goes wrong is one line."""
+def _from_hub(kind: Any, name: str, *, alone: Mapping[str, object] = MappingProxyType({}), **options: Any) -> Any:
+    """What is on this machine already if it is, else from the hub; whatever goes wrong is one line.
+
+    `alone` are options of the look at this machine only.
+    """
     try:
-        return kind.from_pretrained(name, trust_remote_code=False, local_files_only=True, **options)
+        return kind.from_pretrained(name, trust_remote_code=False, local_files_only=True, **alone, **options)
     except Exception as problem:  # not here, or not whole: the hub's answer is the better message if it can be asked
         if not _hub_is_known():
             raise BadInput(
