@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from matchlight.core import BadInput, Embedding, Embeddings, Items, Parts, Seed, pad_sets
+
+MESSAGE = 1 << 23  # numbers of gradients that are summed over processes at once
 
 
 def pick_device(name: str) -> torch.device:
@@ -263,10 +266,30 @@ def share_gradients(parameters: Iterable[Tensor]) -> None:
     wanted = [p for p in parameters if p.requires_grad]
     used = torch.tensor([p.grad is not None for p in wanted], dtype=torch.int32, device=wanted[0].device)
     dist.all_reduce(used)
-    for p, count in zip(wanted, used.tolist(), strict=True):
-        if count:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            dist.all_reduce(p.grad)
+    shared = [p for p, count in zip(wanted, used.tolist(), strict=True) if count]
+    for p in shared:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    for message in _messages([p.grad for p in shared if p.grad is not None]):
+        _sum_together(message)
+
+
+def _messages(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours of one type and device, some millions of numbers at a time: a message costs more than what is in it."""
+    for _, alike in groupby(gradients, key=lambda grad: (grad.dtype, grad.device)):
+        waiting: list[Tensor] = []
+        for grad in alike:
+            if waiting and sum(map(torch.numel, waiting)) + grad.numel() > MESSAGE:
+                yield waiting
+                waiting = []
+            waiting.append(grad)
+        yield waiting
+
+
+def _sum_together(gradients: list[Tensor]) -> None:
+    flat = torch.cat([grad.flatten() for grad in gradients])
+    dist.all_reduce(flat)
+    for grad, summed in zip(gradients, flat.split([grad.numel() for grad in gradients]), strict=True):
+        grad.copy_(summed.view_as(grad))
 
 
 def broadcast(value: Any) -> Any:
