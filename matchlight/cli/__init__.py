@@ -28,13 +28,17 @@ A file is named for the commands in it. In the order of use:
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matchlight.cli.errors import INTERRUPTED, report
 from matchlight.console import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Torch's threads wait for each other by spinning, which on a machine with other work to do is ten times slower than
 # sleeping. The setting is read when torch is loaded, so it is made here.
@@ -106,11 +110,16 @@ def _register() -> None:
 _register()
 
 
+@cache
+def _command() -> Callable[..., object]:
+    """What runs a command line; to make the tree of commands takes longer than some of them."""
+    return typer.main.get_command(app).main
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line (default: the shell's) and return its exit code; errors become a line on stderr."""
-    command = typer.main.get_command(app)
     try:
-        code = command.main(arguments, prog_name="matchlight", standalone_mode=False)
+        code = _command()(arguments, prog_name="matchlight", standalone_mode=False)
     except SystemExit as stop:  # the reader of our output went away
         return stop.code if isinstance(stop.code, int) else 1
     except (Exception, KeyboardInterrupt) as error:
