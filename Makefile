@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 # One thread a test worker: two workers with two threads each only fight over two cores. Bytecode is kept whatever the
 # environment says: the processes that tests start would compile the package again and again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 FAULTS ?= .faults
 

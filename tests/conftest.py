@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance.shuffle(items)
     files = list(dict.fromkeys(item.path for item in items))
     items.sort(key=lambda item: files.index(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not walk through torch again and again for what tests leave."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)
