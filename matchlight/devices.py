@@ -274,7 +274,7 @@ def share_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def _messages(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours of one type and device, some millions of numbers at a time: a message costs more than what is in it."""
+    """Neighbours of one type and device, millions of numbers at a time: a message costs more than what is in it."""
     for _, alike in groupby(gradients, key=lambda grad: (grad.dtype, grad.device)):
         waiting: list[Tensor] = []
         for grad in alike:

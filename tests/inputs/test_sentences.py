@@ -150,6 +150,8 @@ def test_an_unknown_encoder_is_answered_with_the_known_ones(name):
 def test_a_model_that_cannot_be_had_is_one_line(monkeypatch):
     pytest.importorskip("transformers", reason="transformers is not installed (matchlight[backbones])")
     monkeypatch.setattr(sentence_encoders, "_hub_is_known", lambda: False)
+    asked = "huggingface_hub.file_download.get_hf_file_metadata"
+    monkeypatch.setattr(asked, lambda *file, **more: pytest.fail("the hub was asked all the same"))
     with pytest.raises(BadInput, match="hf:nobody/nothing is not on this machine and the hub cannot be reached") as why:
         sentence_encoder("hf:nobody/nothing")
     assert "\n" not in str(why.value)

@@ -186,3 +186,10 @@ def test_under_torchrun_a_killed_process_ends_the_group_and_other_numbers_go_on(
     assert len(killed) == 2 and all("exit 1 after" in line and "1 line of ours" in line for line in killed)
     apart = [float(line.split("differ by ")[1].split()[0]) for line in said if line.startswith("resumed by")]
     assert len(apart) == 2 and max(apart) < 1e-4
+
+
+def test_gradients_travel_together_up_to_the_size_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "MESSAGE", 5)
+    gradients = [torch.ones(2), torch.ones(3), torch.ones(4), torch.ones(1, dtype=torch.float16), torch.ones(9)]
+    assert [[len(grad) for grad in message] for message in devices._messages(gradients)] == [[2, 3], [4], [1], [9]]
+    assert list(devices._messages([])) == []
