@@ -5,8 +5,9 @@ and to its hinge on the hardest negative. Here (1) a short first round trains tw
 losses, averaged over epochs and networks, put the pairs in order; (2) how many are wrong is measured on pictures the
 first round never trained on, against mismatches manufactured on purpose (`division.share_of_wrong`); (3) a second round
 begins from fresh weights, so that what was memorised is gone, and weights every pair by its probability of being clean,
-which is kept up to date. Few wrong pairs call for the complementary loss, many for the bounded one (`loss=auto`).
-The ideas are from GCE (Zhang and Sabuncu 2018), RCL, CRCL, and DivideMix by way of NCR; each can be switched off.
+which is kept up to date; a caption that is doubted is learnt with the picture of a trusted pair near it. Few wrong
+pairs call for the complementary loss, many for the bounded one (`loss=auto`). The ideas are from GCE (Zhang and
+Sabuncu 2018), RCL, CRCL, IN2R, and DivideMix by way of NCR; each can be switched off.
 """
 
 from __future__ import annotations
@@ -35,18 +36,9 @@ from matchlight.core import (
     Terms,
 )
 from matchlight.data.fingerprints import is_same_data
-from matchlight.inputs.batches import LABELLED, seeded
+from matchlight.inputs.batches import seeded
 from matchlight.methods.ncr import one_network
-from matchlight.methods.rebuilt import (
-    HowToRebuild,
-    Near,
-    Rebuild,
-    Rebuilding,
-    Remembered,
-    Sides,
-    check_vectors,
-    geometry,
-)
+from matchlight.methods.rebuilt import Rebuilding, Remembered
 from matchlight.methods.vse import DUAL, VSEInfinity
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.training.arguments import (
@@ -56,7 +48,6 @@ from matchlight.training.arguments import (
     Count,
     Fraction,
     NonNegative,
-    Portion,
     Positive,
     Settings,
     Share,
@@ -84,22 +75,15 @@ class Weighted(Objective):
 
     reduction = "mean"
 
-    def __init__(self, loss: SoftmaxLoss, *, geometry: float = 0.0):
+    def __init__(self, loss: SoftmaxLoss):
         super().__init__()
         self.loss = loss
-        self.geometry = geometry  # weight of distances within a side
 
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
-        """One term a direction, (P,) each, and "geometry"."""
+        """One term a direction, (P,) each."""
         terms = self.loss(scores, embeddings, batch)
         weight = batch.extra.get("trust")
-        if weight is None:
-            return terms
-        weighted = {name: term * weight for name, term in terms.items()}
-        if self.geometry:
-            own = batch.extra.get(LABELLED, torch.ones_like(weight))  # rebuilt pairs are not to be measured by
-            weighted["geometry"] = self.geometry * geometry(embeddings, batch, weight * own)
-        return weighted
+        return terms if weight is None else {name: term * weight for name, term in terms.items()}
 
 
 class MeasureThenTrust(Strategy):
@@ -110,7 +94,7 @@ class MeasureThenTrust(Strategy):
         self.warm, self.restart, self.relabel = warm, arguments.restart, arguments.relabel
         self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
-        self.rebuilding = Rebuilding(arguments.how_to_rebuild())
+        self.rebuilding = Rebuilding(asked=arguments.rebuild, weight=arguments.rebuilt_weight)
         self.first: Objective = arguments.softmax_loss(arguments.measure)
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
@@ -138,14 +122,13 @@ class MeasureThenTrust(Strategy):
         """Networks that have learnt nothing cannot measure anything."""
         if not self.warm and not self.begun:
             raise BadInput("warm=0: the first epochs measure the pairs; only a run --from another can do without")
-        if self.rebuilding.wanted:
-            check_vectors(run, run.networks[self.networks[0]].matcher)
+        self.rebuilding.check(run, run.networks[self.networks[0]].matcher)
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
         if epoch > self.measured or epoch == self.warm and not self.clean:
             self._measure(run, epoch)
-        if epoch >= self.warm and self.rebuilding.wanted and not self.rebuilding.found:
+        if epoch >= self.warm and self.rebuilding.wanted(run) and not self.rebuilding.found:
             self._rebuild(run, self._fits(run, epoch))  # trust came from another run, without what networks remember
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
@@ -191,7 +174,7 @@ class MeasureThenTrust(Strategy):
         memories = {}
         for k, name in enumerate(self.networks):
             matcher = run.networks[name].evaluated
-            if self.rebuilding.wanted and epoch >= self.warm:
+            if epoch >= self.warm and self.rebuilding.wanted(run):
                 memories[name] = Remembered(run, matcher)
             measured = fits(run, matcher, draw=(epoch, k), beside=memories[name].add if memories else None)
             for what, values in measured.items() if keep else ():
@@ -202,7 +185,7 @@ class MeasureThenTrust(Strategy):
 
     def _rebuild(self, run: TrainingRun, memories: dict[str, Remembered]) -> None:
         for name in self.networks if memories else ():
-            self.rebuilding.update(run, name, memories[self._peer(name)], self.clean[self._peer(name)])
+            self.rebuilding.update(run, name, memories[self._peer(name)], self.clean[name])
 
     def _evidence(self, what: str, name: str) -> np.ndarray:
         """The mean over a round's epochs, then over rounds: early losses have memorised less, late ones know more."""
@@ -329,12 +312,8 @@ class NCRPlus(BuiltOn):
     relabel: bool = True
     window: Count = 6
     peers: Literal[1, 2] = 2
-    rebuild: Rebuild = "none"
-    rebuilt_sides: Sides = "both"
+    rebuild: bool | None = None  # None: where the scorer has one vector for a whole item, but not from pixels
     rebuilt_weight: NonNegative = 0.5
-    neighbours: Near = "both"
-    doubt: Portion = 0.5
-    geometry: NonNegative = 0.0
     warm: Whole | None = None
     epochs: Count = 17
     ema: Share = 0.0
@@ -365,12 +344,7 @@ class NCRPlus(BuiltOn):
     def weighted(self, wrong: Literal["few", "many"]) -> Weighted:
         """The loss of the second round where few pairs are wrong, or many."""
         usual = {"few": "rclog", "many": "gce"}[wrong]
-        loss = self.softmax_loss(usual if self.loss == "auto" else self.loss)
-        return Weighted(loss, geometry=self.geometry)
-
-    def how_to_rebuild(self) -> HowToRebuild:
-        """What doubted captions and pictures are learnt with."""
-        return HowToRebuild(self.rebuild, self.rebuilt_sides, self.neighbours, self.doubt, self.rebuilt_weight)
+        return Weighted(self.softmax_loss(usual if self.loss == "auto" else self.loss))
 
 
 METHODS = [

@@ -38,7 +38,7 @@ class Phase:
     order: Order | None = None  # None: shuffled, in batches
     weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
     name: str = "train"
-    pairs: np.ndarray | None = None  # (E, 2) pictures and captions to learn from; `order`, then needed, numbers these
+    pictures: np.ndarray | None = None  # (C,) for every row of the table another picture than its own to learn it with
     together: bool = False  # `order` keeps a picture's captions together: it is read once for them, from pixels too
 
 

@@ -170,9 +170,8 @@ class Trainer:
 
         def make(step: int) -> Batch:
             chance = seeded(self.seed, self.epoch, self.phase, step)
-            rows, pictures = batches[step], None
-            if phase.pairs is not None:
-                pictures, rows = phase.pairs[rows].T.copy()
+            rows = batches[step]
+            pictures = None if phase.pictures is None else phase.pictures[rows]
             more = phase.companions(rows, chance) if phase.companions else None
             repeat = self.repeat and not phase.together
             whole = collate(self.table, rows, more=more, repeat=repeat, pictures=pictures)

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.testing import assert_close
 
-from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items
+from matchlight.core import IMAGE, TEXT, BadInput, Batch
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import LABELLED, collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods.rebuilt import Found, HowToRebuild, Rebuilding, geometry, learnt_pairs, nearest_pairs
+from matchlight.methods.rebuilt import Found, Rebuilding, find, nearest_pairs
 from matchlight.runs.train_run import train
 from matchlight.training.contract import Phase
 from matchlight.training.registry import Chosen, methods
@@ -44,44 +43,30 @@ def remembered() -> tuple[dict[str, torch.Tensor], np.ndarray, np.ndarray]:
 # ---- who is near -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("near", ["within", "across", "both"])
-@pytest.mark.parametrize(("how", "count"), [("nearest", 1), ("mean", 5), ("attention", 20)])
-def test_neighbours_are_those_of_a_plain_loop(how: Any, count: int, near: Any) -> None:
-    own, same, other = unit(7, 6), unit(25, 6, seed=1), unit(25, 6, seed=2)
-    place, weight = nearest_pairs(own, same, other, how=how, near=near)
-    for i, vector in enumerate(own):
-        to_same, to_other = [float(vector @ one) for one in same], [float(vector @ one) for one in other]
-        both = [(a + b) / 2 for a, b in zip(to_same, to_other, strict=True)]
-        score = np.array({"within": to_same, "across": to_other, "both": both}[near])
-        best = np.argsort(-score)[:count]
+def test_neighbours_are_those_of_a_plain_loop() -> None:
+    captions, texts, images = unit(7, 6), unit(25, 6, seed=1), unit(25, 6, seed=2)
+    place, weight = nearest_pairs(captions, texts, images)
+    for i, vector in enumerate(captions):
+        score = np.array([(float(vector @ a) + float(vector @ b)) / 2 for a, b in zip(texts, images, strict=True)])
+        best = np.argsort(-score)[:20]
         np.testing.assert_array_equal(place[i], best)
-        share = np.exp(score[best] / 0.05) if how == "attention" else np.ones(count)
+        share = np.exp(score[best] / 0.05)
         np.testing.assert_allclose(weight[i], share / share.sum(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("how", ["nearest", "mean", "attention"])
-def test_a_doubted_pair_is_never_learnt_from(how: Any) -> None:
+def test_every_doubted_caption_finds_pairs_that_are_trusted() -> None:
     vectors, picture, trust = remembered()
-    found = HowToRebuild(how).find(vectors, picture, trust)
-    assert set(found) == {IMAGE, TEXT}
-    for one in found.values():
-        assert (trust[one.row] >= 0.5).all()
-
-
-def test_every_doubted_caption_is_rebuilt_and_every_picture_without_a_trusted_one() -> None:
-    vectors, picture, trust = remembered()
-    found = HowToRebuild("mean").find(vectors, picture, trust)
-    np.testing.assert_array_equal(found[TEXT].item, np.flatnonzero(trust < 0.5))
-    wanted = [i for i in range(PICTURES - 1) if not (trust[picture == i] >= 0.5).any()]
-    np.testing.assert_array_equal(found[IMAGE].item, wanted)
-    assert set(HowToRebuild("mean", "captions").find(vectors, picture, trust)) == {TEXT}
-    assert set(HowToRebuild("mean", "pictures").find(vectors, picture, trust)) == {IMAGE}
+    found = find(vectors, picture, trust)
+    assert found is not None
+    np.testing.assert_array_equal(found.caption, np.flatnonzero(trust < 0.5))
+    assert (trust[found.row] >= 0.5).all()
 
 
 def test_where_all_or_no_pairs_are_trusted_nothing_is_rebuilt() -> None:
     vectors, picture, trust = remembered()
-    assert HowToRebuild("mean").find(vectors, picture, np.ones_like(trust)) == {}
-    assert HowToRebuild("mean").find(vectors, picture, np.zeros_like(trust)) == {}
+    assert find(vectors, picture, np.ones_like(trust)) is None
+    assert find(vectors, picture, np.zeros_like(trust)) is None
+    assert find({}, picture, trust) is None
 
 
 def test_neighbours_are_drawn_as_often_as_they_count() -> None:
@@ -90,18 +75,18 @@ def test_neighbours_are_drawn_as_often_as_they_count() -> None:
     assert [(drawn == row).mean() for row in (7, 8, 9)] == pytest.approx([0.5, 0.2, 0.3], abs=0.04)
 
 
-def test_an_epoch_holds_every_training_row_once_and_lonely_pictures_beside() -> None:
+def test_only_doubted_captions_are_given_another_picture() -> None:
     vectors, picture, trust = remembered()
-    rows = np.flatnonzero(~np.isnan(trust))
-    found = HowToRebuild("mean").find(vectors, picture, trust)
-    pairs = learnt_pairs(found, rows, picture, np.random.default_rng(0))
-    own, lonely = pairs[: len(rows)], pairs[len(rows) :]
-    np.testing.assert_array_equal(own[:, 1], rows)
-    trusted = trust[rows] >= 0.5
-    np.testing.assert_array_equal(own[trusted, 0], picture[rows[trusted]])
-    for side, moved in ((TEXT, own[~trusted]), (IMAGE, lonely)):
-        for (place, caption), candidates in zip(moved, found[side].row, strict=True):
-            assert (place in picture[candidates]) if side == TEXT else (caption in candidates)
+    rebuilding, found = Rebuilding(asked=True, weight=0.5), find(vectors, picture, trust)
+    assert found is not None
+    rebuilding.found["A"] = found
+    run: Any = SimpleNamespace(seed=0, epoch=3, pairs=SimpleNamespace(picture=picture))
+    given = rebuilding.phase(run, Phase(np.arange(8)), 0).pictures
+    assert given is not None
+    kept = np.setdiff1d(np.arange(len(picture)), found.caption)
+    np.testing.assert_array_equal(given[kept], picture[kept])
+    for place, candidates in zip(given[found.caption], found.row, strict=True):
+        assert place in picture[candidates]
 
 
 # ---- batches and weights ---------------------------------------------------------------------------------------------
@@ -127,46 +112,48 @@ def test_captions_of_a_rebuilt_batch_belong_to_the_pictures_they_were_given(tmp_
 
 
 def test_a_rebuilt_pair_counts_as_much_as_was_asked_for() -> None:
-    labelled = torch.tensor([True, True, False, False])
-    batch = Batch({}, {"positive": torch.zeros(4, 2, dtype=torch.long)}, torch.arange(4), {LABELLED: labelled})
-    trust = torch.tensor([0.9, 0.2, 0.3, 0.8])  # the second was given back its own picture, the fourth a lonely one
-    assert Rebuilding(HowToRebuild("mean", weight=0.4)).trust(batch, trust).tolist() == pytest.approx([0.9, *[0.4] * 3])
-    alone = Rebuilding(HowToRebuild("mean", "pictures", weight=0.4)).trust(batch, trust)
-    assert alone.tolist() == pytest.approx([0.9, 0.2, 0.4, 0.4])
+    trust = torch.tensor([0.9, 0.2, 0.3, 0.8])  # the second was given back its own picture
+    links = {"positive": torch.zeros(4, 2, dtype=torch.long)}
+    batch = Batch({}, links, torch.arange(4), {LABELLED: torch.tensor([True, True, False, True])})
+    rebuilding = Rebuilding(asked=True, weight=0.4)
+    assert rebuilding.trust(batch, trust).tolist() == pytest.approx([0.9, 0.4, 0.4, 0.8])
+    assert rebuilding.trust(Batch({}, links, torch.arange(4)), trust) is trust
 
 
 @pytest.mark.parametrize("scorer", ["vse_infty", "dive"])
 def test_the_second_round_learns_from_rebuilt_pairs(tmp_path: Path, scorer: str) -> None:
-    run = begun(tmp_path, scorer=scorer, rebuild="mean", border="rough")
+    run = begun(tmp_path, scorer=scorer, border="rough", labels="peer")
     run.begin()
     strategy: Any = run.recipe.strategy
-    assert all(phase.pairs is None for phase in strategy.phases(run, 0))
+    assert all(phase.pictures is None for phase in strategy.phases(run, 0))
     while run.epoch < 4:
         run._epoch()
-    phases = strategy.phases(run, 4)
-    assert [phase.pairs is not None for phase in phases] == [True, True]
-    for phase in phases:
-        assert phase.order is not None and phase.pairs is not None
-        places = np.concatenate(phase.order(np.random.default_rng(0)))
-        np.testing.assert_array_equal(np.sort(places), np.arange(len(phase.pairs)))
-        doubted = strategy.rebuilding.found[phase.network][TEXT].item
-        assert (strategy.clean[strategy._peer(phase.network)][doubted] < 0.5).all()
+    for phase in strategy.phases(run, 4):
+        moved = phase.pictures != run.pairs.picture
+        assert moved.any()
+        assert (strategy.clean[phase.network][moved] < 0.5).all()
+        batch = strategy.before_step(run, phase, collate(run.table, run.rows, pictures=phase.pictures[run.rows]))
+        doubted = strategy.clean[phase.network][run.rows] < 0.5
+        np.testing.assert_array_equal(batch.extra["trust"].numpy()[doubted], 0.5)
 
 
-def test_a_pass_where_nothing_is_doubted_is_the_very_same(tmp_path: Path) -> None:
+def test_a_pass_where_nothing_is_doubted_is_the_very_same() -> None:
     phase, run = Phase(np.arange(4)), SimpleNamespace()
-    rebuilding = Rebuilding(HowToRebuild("mean"))
-    rebuilding.found = {"A": {}}
+    rebuilding = Rebuilding(asked=True, weight=0.5)
+    rebuilding.found = {"A": None}
     assert rebuilding.phase(run, phase, 0) is phase  # type: ignore[arg-type]
-    pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
-    given = {**SIZES, "border": "rough", "doubt": 0.0}
-    kept = [train("ncr+", pairs, tmp_path / how, device="cpu", rebuild=how, **given) for how in ("none", "mean")]
-    for one, other in zip(*(run.matcher.state_dict().values() for run in kept), strict=True):
-        assert torch.equal(one, other)
+
+
+def test_unless_asked_pairs_are_rebuilt_from_features_alone() -> None:
+    for pixels in (True, False):
+        run: Any = SimpleNamespace(table=SimpleNamespace(pixels=pixels))
+        assert Rebuilding(asked=None, weight=0.5).wanted(run) is not pixels
+        assert Rebuilding(asked=True, weight=0.5).wanted(run)
+        assert not Rebuilding(asked=False, weight=0.5).wanted(run)
 
 
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {**SIZES, "rebuild": "attention", "geometry": 1.0, "border": "rough"}
+    settings = {**SIZES, "border": "rough"}
     pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
     whole = train("ncr+", pairs, tmp_path / "whole", device="cpu", **settings)
     step = Trainer._step
@@ -186,7 +173,7 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: p
 
 
 def test_evidence_is_about_the_pairs_of_the_data_alone(tmp_path: Path) -> None:
-    run = begun(tmp_path, rebuild="mean", border="rough", peers=1)
+    run = begun(tmp_path, border="rough", peers=1)
     run.begin()
     while run.epoch < 3:
         run._epoch()
@@ -202,12 +189,12 @@ def _train_and_tell(rank: int, folder: Path) -> None:
 
     def watched(self: Rebuilding, run: Any, phase: Phase, number: int) -> Phase:
         made = original(self, run, phase, number)
-        told.extend([] if made.pairs is None else [made.pairs])
+        told.extend([] if made.pictures is None else [made.pictures])
         return made
 
     Rebuilding.phase = watched  # type: ignore[method-assign]
     pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
-    train("ncr+", pairs, folder / "run", device="cpu", **{**SIZES, "rebuild": "mean", "border": "rough"})
+    train("ncr+", pairs, folder / "run", device="cpu", **{**SIZES, "border": "rough"})
     np.savez(folder / f"told-{rank}.npz", *told)
 
 
@@ -227,54 +214,25 @@ def test_a_run_from_another_rebuilds_from_its_first_step(tmp_path: Path) -> None
     original = Rebuilding.phase
 
     def watched(self: Rebuilding, run: Any, phase: Phase, number: int) -> Phase:
-        seen.append((made := original(self, run, phase, number)).pairs is not None)
+        seen.append((made := original(self, run, phase, number)).pictures is not None)
         return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Rebuilding, "phase", watched)
-        more = {"epochs": 1, "relabel": False, "rebuild": "mean"}
+        more = {"epochs": 1, "relabel": False}
         train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, **more)
     assert seen == [True, True]
 
 
-def test_a_scorer_without_a_vector_of_the_whole_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="this scorer has none; use rebuild=none"):
-        train(
-            "ncr+",
-            tiny_pairs(),
-            tmp_path / "run",
-            device="cpu",
-            scorer="vse++",
-            rebuild="mean",
-            **{"vse++.measure": "order"},
-        )
+def test_a_scorer_without_a_vector_of_the_whole_rebuilds_nothing_and_says_so_when_asked(tmp_path: Path) -> None:
+    pairs, _ = mismatch(tiny_pairs(80, 2), ratio=0.4, seed=1)
+    given = {"scorer": "vse++", "vse++.measure": "order", "border": "rough", "epochs": 4, "warm": 2, "batch": 32}
+    with pytest.raises(BadInput, match="this scorer has none; leave it out"):
+        train("ncr+", pairs, tmp_path / "run", device="cpu", rebuild=True, **given)
     assert not (tmp_path / "run").exists()
-
-
-# ---- geometry --------------------------------------------------------------------------------------------------------
-
-
-def test_geometry_is_a_plain_loop_over_pairs_of_pairs() -> None:
-    images, texts = unit(3, 2, 5), unit(4, 2, 5, seed=1)
-    link, trust = [(0, 0), (0, 1), (1, 2), (2, 3)], [1.0, 0.7, 0.5, 0.2]
-    batch = Batch(
-        {IMAGE: Items(images, None, torch.arange(3)), TEXT: Items(texts, None, torch.arange(4))},
-        {"positive": torch.tensor(link)},
-        torch.arange(4),
-    )
-    found = geometry({IMAGE: Embedding(images), TEXT: Embedding(texts)}, batch, torch.tensor(trust))
-    one, other = (F.normalize(side.mean(1), dim=1) for side in (images, texts))
-    total = weights = 0.0
-    for p, (i, t) in enumerate(link):
-        for q, (j, u) in enumerate(link):
-            if i != j:
-                total += trust[p] * trust[q] * float(one[i] @ one[j] - other[t] @ other[u]) ** 2
-                weights += trust[p] * trust[q]
-    assert_close(found, torch.tensor(total / weights))
-
-
-def test_a_batch_of_one_picture_has_no_geometry() -> None:
-    images, texts = unit(1, 1, 5), unit(2, 1, 5)
-    sides = {IMAGE: Items(images, None, torch.arange(1)), TEXT: Items(texts, None, torch.arange(2))}
-    batch = Batch(sides, {"positive": torch.tensor([[0, 0], [0, 1]])}, torch.arange(2))
-    assert geometry({IMAGE: Embedding(images), TEXT: Embedding(texts)}, batch, torch.ones(2)) == 0
+    kept = [
+        train("ncr+", pairs, tmp_path / str(asked), device="cpu", rebuild=asked, **given).matcher.state_dict().values()
+        for asked in (None, False)
+    ]
+    for one, other in zip(*kept, strict=True):
+        assert torch.equal(one, other)
