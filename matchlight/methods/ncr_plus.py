@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from matchlight import files
+from matchlight import devices, files
 from matchlight.core import (
     BadInput,
     Batch,
@@ -41,6 +41,7 @@ from matchlight.methods.ncr import one_network
 from matchlight.methods.rebuilt import Rebuilding, Remembered
 from matchlight.methods.vse import DUAL, VSEInfinity
 from matchlight.parts.objectives import SoftmaxLoss
+from matchlight.training import closed_form
 from matchlight.training.arguments import (
     COSINES,
     Arguments,
@@ -95,7 +96,8 @@ class MeasureThenTrust(Strategy):
         self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
         self.rebuilding = Rebuilding(asked=arguments.rebuild, weight=arguments.rebuilt_weight)
-        self.first: Objective = arguments.softmax_loss(arguments.measure)
+        self.closed = arguments.measure == "closed"
+        self.first: Objective = arguments.softmax_loss("gce" if self.closed else arguments.measure)
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
@@ -120,12 +122,17 @@ class MeasureThenTrust(Strategy):
 
     def check(self, run: TrainingRun) -> None:
         """Networks that have learnt nothing cannot measure anything."""
-        if not self.warm and not self.begun:
+        matcher = run.networks[self.networks[0]].matcher
+        if self.closed and not self.clean:
+            closed_form.check(run, matcher)
+        elif not self.warm and not self.begun:
             raise BadInput("warm=0: the first epochs measure the pairs; only a run --from another can do without")
-        self.rebuilding.check(run, run.networks[self.networks[0]].matcher)
+        self.rebuilding.check(run, matcher)
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
+        if self.closed and not self.clean:
+            self._measure_closed(run)
         if epoch > self.measured or epoch == self.warm and not self.clean:
             self._measure(run, epoch)
         if epoch >= self.warm and self.rebuilding.wanted(run) and not self.rebuilding.found:
@@ -147,7 +154,7 @@ class MeasureThenTrust(Strategy):
     def _aside(self, run: TrainingRun) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
         pictures = np.unique(run.pairs.picture[run.rows])
-        many = self.border == "measured" and len(run.rows) >= FEW and len(pictures) > 1
+        many = self.border == "measured" and not self.closed and len(run.rows) >= FEW and len(pictures) > 1
         count = max(1, round(ASIDE * len(pictures))) if many else 0
         return np.isin(run.pairs.picture[run.rows], seeded(run.seed, 909).choice(pictures, count, replace=False))
 
@@ -157,6 +164,17 @@ class MeasureThenTrust(Strategy):
             run.networks[name] = run.fresh(name, seed=run.seed + 1000 * k + 500)
 
     # ---- measuring ----
+
+    def _measure_closed(self, run: TrainingRun) -> None:
+        """Before the first step, by fits that did not see the pairs they measure: no picture need be left aside."""
+        matcher = run.networks[self.networks[0]].matcher
+        found = devices.broadcast(closed_form.closed_form(run, matcher) if run.chief else None)
+        for name in self.networks:
+            self.seen |= {f"loss-first-{name}": [found.loss], f"null-first-{name}": [found.null]}
+        self.fresh = True
+        self._weigh(run)
+        for name in self.networks if self.rebuilding.wanted(run) else ():
+            self.rebuilding.update(run, name, found.vectors, self.clean[name])
 
     def _measure(self, run: TrainingRun, epoch: int) -> None:
         """After each epoch but a round's first, whose losses say little yet."""
@@ -185,7 +203,7 @@ class MeasureThenTrust(Strategy):
 
     def _rebuild(self, run: TrainingRun, memories: dict[str, Remembered]) -> None:
         for name in self.networks if memories else ():
-            self.rebuilding.update(run, name, memories[self._peer(name)], self.clean[name])
+            self.rebuilding.update(run, name, memories[self._peer(name)].parts, self.clean[name])
 
     def _evidence(self, what: str, name: str) -> np.ndarray:
         """The mean over a round's epochs, then over rounds: early losses have memorised less, late ones know more."""
@@ -284,7 +302,6 @@ def rounds(
     return {name: factor if part else 0.0 for name, part in parts.items()} if isinstance(parts, dict) else factor
 
 
-Loss = Literal["infonce", "rclog", "gce"]
 DUAL_SCORER = {name: value for name, value in DUAL.items() if name not in ("loss", "epochs")}
 
 
@@ -301,7 +318,7 @@ class NCRPlus(BuiltOn):
     }  # it has learnt enough to measure, and is not forgotten
 
     scorer: Arguments = field(default_factory=VSEInfinity)
-    measure: Loss = "gce"
+    measure: Literal["gce", "infonce", "rclog", "closed"] = "gce"
     loss: Literal["auto", "infonce", "rclog", "gce"] = "auto"
     temperature: Positive = 0.05
     q: Fraction = 0.5
@@ -326,8 +343,7 @@ class NCRPlus(BuiltOn):
     def recipe(self, sizes: Sizes) -> Recipe:
         """The scorer's recipe in two rounds, pairs weighted by trust in the second."""
         base = one_network(with_known(self.scorer, epochs=self.epochs, siblings=self.siblings), sizes)
-        wanted = round(0.3 * self.epochs) if self.warm is None else self.warm
-        warm = max(1, min(wanted, self.epochs // 2)) if wanted or self.warm is None else 0
+        warm = self.epochs_that_measure()
         strategy = MeasureThenTrust(self, warm=warm, together=isinstance(base.strategy, Together))
         return replace(
             base,
@@ -336,6 +352,17 @@ class NCRPlus(BuiltOn):
             schedule=partial(rounds, below=base.schedule, warm=warm, epochs=self.epochs, restart=self.restart),
             ema=self.ema,
         )
+
+    def epochs_that_measure(self) -> int:
+        """None where the closed form does, at least one and at most half of all where networks do."""
+        if self.measure == "closed" and self.warm:
+            raise BadInput(
+                f"measure=closed measures before the first epoch, so warm={self.warm} means nothing; drop one"
+            )
+        if self.measure == "closed" or self.warm == 0:
+            return 0
+        wanted = round(0.3 * self.epochs) if self.warm is None else self.warm
+        return max(1, min(wanted, self.epochs // 2))
 
     def softmax_loss(self, kind: str) -> SoftmaxLoss:
         """A loss of probabilities with these settings."""

@@ -127,9 +127,9 @@ class Rebuilding:
         """Unless said otherwise, not from pixels: each rebuilt caption brings one more picture into its batch."""
         return not run.table.pixels if self.asked is None else self.asked
 
-    def update(self, run: TrainingRun, name: str, memory: Remembered, trust: np.ndarray) -> None:
-        """What a network learns its doubted captions with, from what the other one remembers and trusts."""
-        own = find(memory.parts, run.pairs.picture, trust) if run.chief else None
+    def update(self, run: TrainingRun, name: str, vectors: Mapping[str, Tensor], trust: np.ndarray) -> None:
+        """What a network learns its doubted captions with, from vectors by side and its trust in every pair."""
+        own = find(vectors, run.pairs.picture, trust) if run.chief else None
         self.found[name] = devices.broadcast(own)  # found once: all processes must make the same batches
 
     def phase(self, run: TrainingRun, phase: Phase, number: int) -> Phase:

@@ -17,6 +17,7 @@ In reading order:
     checkpoints.py  weights and training states as safetensors
     pair_losses.py  one pass over the training pairs in evaluation mode: the loss of each
     division.py     which pairs look clean, from their losses: NCR's mixture and others
+    closed_form.py  how well pairs fit before anything is trained
     mining/         hard negatives over a whole training set, as lists
     foreign/        the authors' checkpoints and vocabularies, read without running them
 """

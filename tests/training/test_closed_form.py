@@ -1,0 +1,159 @@
+"""Pairs measured before training: fits that never saw them, the losses of a plain loop, and training on their word."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.data.noise import mismatch
+from matchlight.data.noise.truth import WRONG
+from matchlight.files import read_npz
+from matchlight.methods.ncr_plus import MeasureThenTrust
+from matchlight.runs.train_run import train
+from matchlight.training.closed_form import SOFTENED, ClosedForm, CrossFits, recognised
+from matchlight.training.division import share_of_wrong
+from matchlight.training.trainer import Trainer
+from tests.tiny import tiny_bert, tiny_pairs, tiny_pictures
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    pytest.importorskip("transformers")
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
+
+
+def settings(bert: str, **more: Any) -> dict[str, Any]:
+    small = {"sentences": bert, "dim": 8, "epochs": 3, "batch": 32, "peers": 2, "drop_words": 0.0, "preset": "paper"}
+    return {"measure": "closed", "device": "cpu", **small, **more}
+
+
+def correlated(pictures: int = 300, captions: int = 2, *, wrong: float = 0.5) -> tuple[Any, ...]:
+    """Vectors that share eight numbers, and captions of a share of the pictures that belong to others, all alike."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(pictures, 8))
+    place = np.repeat(np.arange(pictures), captions)
+    moved = np.arange(pictures) < wrong * pictures
+    of = np.where(moved[place], (place + 1) % math.ceil(wrong * pictures or 1), place)
+    images = np.concatenate([shared, rng.normal(size=(pictures, 8))], 1)
+    texts = np.concatenate([shared[of] + 0.3 * rng.normal(size=(len(of), 8)), rng.normal(size=(len(of), 4))], 1)
+    return torch.from_numpy(images), torch.from_numpy(texts), place, moved[place]
+
+
+def test_wrong_pairs_are_found_even_where_all_captions_of_a_picture_are_wrong_alike() -> None:
+    images, texts, place, wrong = correlated()
+    loss, null, _ = CrossFits(images, texts, place, seed=0).measured()
+    assert roc_auc_score(wrong, loss) > 0.97
+    assert share_of_wrong(loss, null) == pytest.approx(wrong.mean(), abs=0.1)
+
+
+def test_no_pair_is_measured_by_a_fit_that_knows_its_picture() -> None:
+    images, texts, place, _ = correlated(wrong=0)
+    fits, weight = CrossFits(images, texts, place, seed=0), np.ones(len(texts))
+    fold = fits.inside[2]
+    before = fits.losses(weight)[0]
+    fits, weight[fold] = CrossFits(images, texts, place, seed=0), 5.0
+    after = fits.losses(weight)[0]
+    np.testing.assert_allclose(after[fold], before[fold])
+    assert not np.allclose(np.delete(after, fold), np.delete(before, fold))
+    assert sorted(np.concatenate(fits.inside)) == list(range(len(texts)))
+    assert not set(place[fold]) & set(np.delete(place, fold))
+
+
+def test_a_loss_is_that_of_a_plain_loop() -> None:
+    images, texts, place, _ = correlated(60, wrong=0.2)
+    fits = CrossFits(images, texts, place, seed=0)
+    rows = fits.inside[0]
+    fit = fits._moments(np.concatenate(fits.inside[1:]), np.ones(len(texts))).fit(kept=fits.kept)
+    seen, read = fit.likelihoods(0, fits.images), fit.likelihoods(1, fits.texts)
+    for row, loss in zip(rows, fits._of_fold(rows, fit)[0], strict=True):
+        score = {(p, t): float(seen[p] @ read[t]) / SOFTENED for p in place[rows] for t in rows}
+        own, picture = score[place[row], row], place[row]
+        rivals = [
+            [score[picture, t] for t in rows if place[t] != picture],
+            [score[p, row] for p in set(place[rows]) if p != picture],
+        ]
+        plain = [-math.log(math.exp(own) / (math.exp(own) + sum(map(math.exp, others)))) for others in rivals]
+        assert loss == pytest.approx(sum(plain) / 2, abs=1e-4)
+
+
+def test_what_has_no_rivals_is_recognised_for_sure() -> None:
+    nothing = torch.full((3,), -torch.inf)
+    assert recognised(torch.tensor([-4.0, 0.0, 3.0]), [nothing, nothing]).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scorer", ["vse_infty", "dive"])
+def test_training_begins_with_what_was_measured(tmp_path: Path, bert: str, scorer: str) -> None:
+    pairs, truth = mismatch(tiny_pairs(160, 2), ratio=0.4, per="picture", seed=1)
+    given = settings(bert, scorer=scorer, relabel=False)
+    given |= {"slots": 2, "hidden": 8, "heads": 2, "head_dim": 4, "depth": 1} if scorer == "dive" else {}
+    train("ncr+", pairs, tmp_path / "run", **given)
+    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["phase"] for line in log] == ["trust"] * 3
+    found, rows = read_npz(tmp_path / "run" / "division.npz", "training writes it"), pairs.rows("train")
+    wrong = np.isin(rows, truth.rows_that_are(WRONG))
+    assert roc_auc_score(wrong, found["loss_A"][rows]) > 0.8
+    np.testing.assert_array_equal(found["clean_A"][rows], found["clean_B"][rows])
+    assert np.isnan(np.delete(found["loss_A"], rows)).all()
+
+
+def test_a_stopped_run_goes_on_with_the_same_trust(tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, _ = mismatch(tiny_pairs(120, 2), ratio=0.4, seed=1)
+    measured: list[ClosedForm] = []
+    original = MeasureThenTrust._measure_closed
+
+    def counted(self: MeasureThenTrust, run: Any) -> None:
+        original(self, run)
+        measured.append(self)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MeasureThenTrust, "_measure_closed", counted)
+    whole = train("ncr+", pairs, tmp_path / "whole", **settings(bert))
+    step = Trainer._step
+
+    def stopping(self: Trainer, *given: Any) -> None:
+        if self.epoch == 1 and self.step == 1:
+            self.save()
+            raise KeyboardInterrupt
+        step(self, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_step", stopping)
+        train("ncr+", pairs, tmp_path / "stopped", **settings(bert))
+    resumed = train("ncr+", pairs, tmp_path / "stopped", resume=True, **settings(bert))
+    assert len(measured) == 2  # whole, and stopped before it was resumed
+    for name, value in whole.matcher.state_dict().items():
+        assert torch.equal(value, resumed.matcher.state_dict()[name]), name
+
+
+def test_vectors_are_of_the_items_that_are_trained_on(
+    tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, found = tiny_pairs(120, 2), []
+    from matchlight.training import closed_form as module
+
+    original = module.closed_form
+    monkeypatch.setattr(module, "closed_form", lambda *given: found.append(original(*given)) or found[-1])
+    train("ncr+", pairs, tmp_path / "run", **settings(bert, epochs=1))
+    (one,), rows = found, pairs.rows("train")
+    for side, places in ((IMAGE, np.unique(pairs.picture[rows])), (TEXT, rows)):
+        lengths = one.vectors[side].norm(dim=1).numpy()
+        np.testing.assert_allclose(lengths[places], 1, rtol=1e-5)
+        assert not np.delete(lengths, places).any()
+
+
+def test_without_anything_pretrained_it_is_refused_before_a_folder_is_made(tmp_path: Path, bert: str) -> None:
+    for pairs, more, why in (
+        (tiny_pairs(), {"sentences": None}, "needs captions read by a sentence encoder, such as sentences=minilm"),
+        (tiny_pictures(), {"finetune": True, "backbone": "lite0", "pixels": 32}, "compares stored features"),
+        (tiny_pairs(), {"warm": 2}, "so warm=2 means nothing; drop one"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            train("ncr+", pairs, tmp_path / "run", **settings(bert, **more))
+        assert not (tmp_path / "run").exists()
