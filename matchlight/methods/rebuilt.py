@@ -141,7 +141,7 @@ class Rebuilding:
         return replace(phase, pictures=picture)
 
     def trust(self, batch: Batch, trust: Tensor) -> Tensor:
-        """(P,) how much each pair of a batch counts: a trusted one its trust, a rebuilt one the same as all of them."""
+        """(P,) how much each pair of a batch counts: a trusted one its trust, a rebuilt one as much as any other."""
         return torch.where(trust >= DOUBTED, trust, self.weight) if LABELLED in batch.extra else trust
 
     def state_dict(self) -> State:

@@ -18,7 +18,8 @@ from matchlight.data.noise.truth import WRONG
 from matchlight.files import read_npz
 from matchlight.methods.ncr_plus import MeasureThenTrust
 from matchlight.runs.train_run import train
-from matchlight.training.closed_form import SOFTENED, ClosedForm, CrossFits, recognised
+from matchlight.training import closed_form
+from matchlight.training.closed_form import SOFTENED, CrossFits, recognised
 from matchlight.training.division import share_of_wrong
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_bert, tiny_pairs, tiny_pictures
@@ -106,12 +107,12 @@ def test_training_begins_with_what_was_measured(tmp_path: Path, bert: str, score
 
 def test_a_stopped_run_goes_on_with_the_same_trust(tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, _ = mismatch(tiny_pairs(120, 2), ratio=0.4, seed=1)
-    measured: list[ClosedForm] = []
+    measured: list[Path] = []
     original = MeasureThenTrust._measure_closed
 
     def counted(self: MeasureThenTrust, run: Any) -> None:
         original(self, run)
-        measured.append(self)  # type: ignore[arg-type]
+        measured.append(run.folder)
 
     monkeypatch.setattr(MeasureThenTrust, "_measure_closed", counted)
     whole = train("ncr+", pairs, tmp_path / "whole", **settings(bert))
@@ -127,7 +128,7 @@ def test_a_stopped_run_goes_on_with_the_same_trust(tmp_path: Path, bert: str, mo
         patch.setattr(Trainer, "_step", stopping)
         train("ncr+", pairs, tmp_path / "stopped", **settings(bert))
     resumed = train("ncr+", pairs, tmp_path / "stopped", resume=True, **settings(bert))
-    assert len(measured) == 2  # whole, and stopped before it was resumed
+    assert measured == [tmp_path / "whole", tmp_path / "stopped"]  # and not once more when it was resumed
     for name, value in whole.matcher.state_dict().items():
         assert torch.equal(value, resumed.matcher.state_dict()[name]), name
 
@@ -136,10 +137,8 @@ def test_vectors_are_of_the_items_that_are_trained_on(
     tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, found = tiny_pairs(120, 2), []
-    from matchlight.training import closed_form as module
-
-    original = module.closed_form
-    monkeypatch.setattr(module, "closed_form", lambda *given: found.append(original(*given)) or found[-1])
+    original = closed_form.closed_form
+    monkeypatch.setattr(closed_form, "closed_form", lambda *given: found.append(original(*given)) or found[-1])
     train("ncr+", pairs, tmp_path / "run", **settings(bert, epochs=1))
     (one,), rows = found, pairs.rows("train")
     for side, places in ((IMAGE, np.unique(pairs.picture[rows])), (TEXT, rows)):
