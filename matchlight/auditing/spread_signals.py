@@ -24,7 +24,7 @@ import torch
 
 from matchlight import files
 from matchlight.auditing import shard_scores as tasks
-from matchlight.auditing.canonical_signals import PASSES
+from matchlight.auditing.canonical_signals import losses_of, over_rows
 from matchlight.auditing.cca_inputs import TFIDF, WORD_WEIGHT, picture_kinds
 from matchlight.auditing.fixed_vectors import own_view
 from matchlight.auditing.folds import Folds, divide, near_duplicate_groups, usable
@@ -40,7 +40,7 @@ from matchlight.console import VERSION, say
 from matchlight.data.formats.sources import NpyFeatures
 from matchlight.pairs import Pairs
 from matchlight.parts.canonical_correlation import sizes_for
-from matchlight.training.division import clean_probability_given_share, share_of_wrong
+from matchlight.training.cross_fits import PASSES, weights_in_passes
 
 BLOCK = 5000  # rows or pictures of one task
 Block = tuple[int, np.ndarray]  # a fold and some of its rows
@@ -187,29 +187,27 @@ def _blocks(fold: np.ndarray) -> list[Block]:
 
 def _canonical(stage: Stage, fitted: Fitted, fold: np.ndarray, blocks: list[Block], *, seed: int) -> Signals:
     """As `canonical_signals.cross_validated_signals`, from sums."""
+
+    def signals(turn: int, weight: np.ndarray, *, last: bool = False) -> Signals:
+        now = _fit(stage, replace(fitted, weight=weight, last=last), fold, blocks, turn=turn, seed=seed)
+        return _over_rows(stage.arrays(tasks.write_scores, now, blocks, f"scores-{turn}"), blocks)
+
+    weight = weights_in_passes(len(fold), lambda turn, weight: losses_of(signals(turn, weight)))
+    return signals(PASSES - 1, weight, last=True)
+
+
+def _fit(stage: Stage, fitted: Fitted, fold: np.ndarray, blocks: list[Block], *, turn: int, seed: int) -> Fitted:
+    """With the fit on all folds but each, and the gallery of each."""
     picture, (_, kept) = fitted.audited.picture, sizes_for(len(fold))
-    signals: Signals = {}
-    for turn in range(PASSES):
-        sums = stage.arrays(tasks.write_moments, fitted, blocks, f"moments-{turn}")
-        moments = [tasks.read_moments(one) for one in sums]
-        for k in sorted({k for k, _ in blocks}):
-            others = [one for one, (own, _) in zip(moments, blocks, strict=True) if own != k]
-            fitted.fits[k] = reduce(operator.add, others).fit(kept=kept)
-            inside, outside = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
-            fitted.galleries[k] = gallery_of(picture, inside, outside, size=GALLERY, seed=seed)
-        fitted = replace(fitted, last=turn == PASSES - 1)
-        signals = _over_rows(stage.arrays(tasks.write_scores, fitted, blocks, f"scores-{turn}"), blocks)
-        loss, made = ((signals[f"i2t{end}"] + signals[f"t2i{end}"]) / 2 for end in ("", "_wrong"))
-        weight = np.maximum(clean_probability_given_share(loss, share_of_wrong(loss, made)), 1e-3)
-        fitted = replace(fitted, weight=weight)
-    return signals
+    moments = [tasks.read_moments(one) for one in stage.arrays(tasks.write_moments, fitted, blocks, f"moments-{turn}")]
+    fits, galleries = {}, {}
+    for k in sorted({k for k, _ in blocks}):
+        others = [one for one, (own, _) in zip(moments, blocks, strict=True) if own != k]
+        fits[k] = reduce(operator.add, others).fit(kept=kept)
+        inside, outside = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
+        galleries[k] = gallery_of(picture, inside, outside, size=GALLERY, seed=seed)
+    return replace(fitted, fits=fits, galleries=galleries)
 
 
 def _over_rows(parts: list[Sums], blocks: list[Block]) -> Signals:
-    """The blocks' signals as arrays over all rows."""
-    count = sum(len(rows) for _, rows in blocks)
-    signals = {name: np.empty((count, *value.shape[1:]), value.dtype) for name, value in parts[0].items()}
-    for part, (_, rows) in zip(parts, blocks, strict=True):
-        for name, value in part.items():
-            signals[name][rows] = value
-    return signals
+    return over_rows(parts, [rows for _, rows in blocks])

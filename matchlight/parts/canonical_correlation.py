@@ -17,6 +17,7 @@ MANY, WIDE_OF_MANY, KEPT_OF_MANY = 10_000, 768, 128  # pairs that are enough to 
 RIDGE = 1.0, 1.0  # of pictures and of captions, in mean variances of a direction
 CORRELATIONS = 1e-4, 0.999  # between which they are taken to lie
 POWER = 1.5  # how much more a direction counts where both sides agree on it
+SOFTENED = 2.0  # what log likelihoods are divided by: pairs are not quite Gaussian, and never so surely told
 
 
 def whitened(own: tuple[Tensor, Tensor], across: Tensor) -> tuple[Tensor, Tensor, Tensor]:

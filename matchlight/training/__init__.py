@@ -17,7 +17,8 @@ In reading order:
     checkpoints.py  weights and training states as safetensors
     pair_losses.py  one pass over the training pairs in evaluation mode: the loss of each
     division.py     which pairs look clean, from their losses: NCR's mixture and others
-    closed_form.py  how well pairs fit before anything is trained
+    cross_fits.py   canonical correlation on all folds but one, and weights from it
+    closed_form.py  how well pairs fit before anything is trained, by it
     mining/         hard negatives over a whole training set, as lists
     foreign/        the authors' checkpoints and vocabularies, read without running them
 """

@@ -1,17 +1,14 @@
 """How well pairs fit before anything is trained: canonical correlation between what pretrained networks see and read.
 
-It is fitted on the pictures of all folds but one and scores the pairs of that one, a few times, each pair weighing as
-far as it looked right the time before. So no pair is scored by a fit that knows it, and nothing wrong is memorised, not
-even where all captions of a picture are wrong in the same way. It takes seconds. What it cannot know is what only
-training teaches: networks that are trained on its word go on measuring.
+Folds are of pictures (`cross_fits.py`), so no pair is scored by a fit that knows its picture, and nothing wrong is
+memorised, not even where all captions of a picture are wrong in the same way. It takes seconds. What it cannot know is
+what only training teaches: networks that are trained on its word go on measuring.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import torch
@@ -20,16 +17,14 @@ from torch.nn import functional as F
 
 from matchlight.core import IMAGE, TEXT, BadInput, Items, Matcher
 from matchlight.inputs.batches import seeded
-from matchlight.parts.canonical_correlation import CanonicalMaps, Moments, scaled_components, sizes_for
+from matchlight.parts.canonical_correlation import SOFTENED, CanonicalMaps
 from matchlight.parts.encoders import ReadPieces
 from matchlight.parts.layers import masked_mean
 from matchlight.training.contract import TrainingRun
-from matchlight.training.division import clean_probability_given_share, share_of_wrong
+from matchlight.training.cross_fits import CrossFits, Losses, weights_in_passes
 
-FOLDS, PASSES = 5, 3
+FOLDS = 5
 GALLERY = 1000  # pictures, and twice as many captions, among which a pair's partner is to be recognised
-SOFTENED = 2.0  # what log likelihoods are divided by: pairs are not quite Gaussian
-LEAST = 1e-3  # weight of a pair in a fit
 SALT = 161
 
 
@@ -68,14 +63,13 @@ def closed_form(run: TrainingRun, matcher: Matcher) -> ClosedForm:
     images = torch.cat([_of_pictures(items) for items in _items(run, IMAGE, pictures)])
     texts = torch.cat([_of_captions(reader, items) for items in _items(run, TEXT, run.rows)])
     matcher.train(was)
-    fits = CrossFits(images, texts, place.ravel(), seed=run.seed)
-    loss, null, (seen, read) = fits.measured()
+    losses, (seen, read) = LossesAmongRivals(images, texts, place, seed=run.seed).measured()
     vectors = {
         IMAGE: torch.zeros(len(run.pairs.names), seen.shape[1]),
         TEXT: torch.zeros(len(run.pairs), read.shape[1]),
     }
     vectors[IMAGE][torch.from_numpy(pictures)], vectors[TEXT][torch.from_numpy(run.rows)] = seen, read
-    return ClosedForm(_by_row(run, loss), _by_row(run, null), vectors)
+    return ClosedForm(_by_row(run, losses.loss), _by_row(run, losses.null), vectors)
 
 
 def _items(run: TrainingRun, side: str, places: np.ndarray) -> Iterator[Items]:
@@ -100,46 +94,33 @@ def _by_row(run: TrainingRun, values: np.ndarray) -> np.ndarray:
     return out
 
 
-class CrossFits:
-    """Fits on all folds but one: (P, D) pictures, (n, E) captions, and in `place` (n,) the picture of each caption."""
+class LossesAmongRivals:
+    """Of (P, D) pictures, (n, E) captions and in `place` (n,) the picture of each, by fits on other pictures."""
 
     def __init__(self, images: Tensor, texts: Tensor, place: np.ndarray, *, seed: int):
-        wide, self.kept = sizes_for(len(texts))
-        self.images, self.texts = scaled_components(images, most=wide), scaled_components(texts, most=wide)
         self.place, self.rng = place, seeded(seed, SALT)
         fold = self.rng.permutation(len(images)) % FOLDS
-        self.inside = [np.flatnonzero(fold[place] == k) for k in range(FOLDS)]
+        self.fits = CrossFits(images, texts, place, fold[place])
 
-    def measured(self) -> tuple[np.ndarray, np.ndarray, tuple[Tensor, Tensor]]:
-        """Losses of the pairs and of mismatches made of them (n,), and vectors of all pictures and captions."""
-        weight = np.ones(len(self.texts))
-        for _ in range(PASSES):
-            loss, null = self.losses(weight)
-            weight = np.maximum(clean_probability_given_share(loss, share_of_wrong(loss, null)), LEAST)
-        whole = self._moments(np.arange(len(weight)), weight).fit(kept=self.kept)
-        return loss, null, (whole.vectors(0, self.images), whole.vectors(1, self.texts))
+    def measured(self) -> tuple[Losses, tuple[Tensor, Tensor]]:
+        """Losses of the pairs and of mismatches made of them, and vectors of all pictures and captions."""
+        losses = self.losses(weights_in_passes(len(self.place), lambda _, weight: self.losses(weight)))
+        whole = self.fits.on_all(losses.weights())
+        return losses, (whole.vectors(0, self.fits.images), whole.vectors(1, self.fits.texts))
 
-    def losses(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def losses(self, weight: np.ndarray) -> Losses:
         """Each pair's loss and its mismatch's, by the fit on the other folds in which pairs weigh so much."""
-        sums = [self._moments(rows, weight) for rows in self.inside]
-        whole = reduce(operator.add, sums)
         loss, null = np.zeros(len(weight)), np.zeros(len(weight))
-        for rows, own in zip(self.inside, sums, strict=True):
-            if len(rows):
-                loss[rows], null[rows] = self._of_fold(rows, (whole - own).fit(kept=self.kept))
-        return loss, null
-
-    def _moments(self, rows: np.ndarray, weight: np.ndarray) -> Moments:
-        pictures, place = np.unique(self.place[rows], return_inverse=True)
-        sides = self.images[torch.from_numpy(pictures)], self.texts[torch.from_numpy(rows)]
-        return Moments.of(*sides, torch.from_numpy(place.ravel()), torch.from_numpy(weight[rows]))
+        for rows, fit in self.fits.each_fold(weight):
+            loss[rows], null[rows] = self._of_fold(rows, fit)
+        return Losses(loss, null)
 
     def _of_fold(self, rows: np.ndarray, fit: CanonicalMaps) -> tuple[np.ndarray, np.ndarray]:
         """Of these rows, which the fit does not know: -log of recognising the partner, both ways, and a wrong one."""
         pictures, place = np.unique(self.place[rows], return_inverse=True)
-        seen = fit.likelihoods(0, self.images[torch.from_numpy(pictures)]) / SOFTENED
-        read = fit.likelihoods(1, self.texts[torch.from_numpy(rows)])
-        own = torch.from_numpy(place.ravel())
+        seen = fit.likelihoods(0, self.fits.images[torch.from_numpy(pictures)]) / SOFTENED
+        read = fit.likelihoods(1, self.fits.texts[torch.from_numpy(rows)])
+        own = torch.from_numpy(place)
         step = torch.from_numpy(self.rng.integers(1, max(2, len(pictures)), len(rows)))
         wrong = (own + step) % len(pictures)
         rivals = self._rivals(seen, read, own)

@@ -8,7 +8,6 @@ import torch
 from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import roc_auc_score
 
-from matchlight.auditing import canonical_signals
 from matchlight.auditing.canonical_signals import LIKELY, cross_validated_signals
 from matchlight.auditing.neighbours import AuditedRows
 from matchlight.parts import canonical_correlation
@@ -20,6 +19,7 @@ from matchlight.parts.canonical_correlation import (
     scaled_components,
     sizes_for,
 )
+from matchlight.training import cross_fits
 
 
 def planted(count: int = 400, *, noise: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -109,7 +109,7 @@ def audited(noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("noise", [0.2, 0.5])
 def test_wrong_pairs_lose_more_and_weighing_helps(noise, monkeypatch):
     found, bad = audited(noise)
-    monkeypatch.setattr(canonical_signals, "PASSES", 1)
+    monkeypatch.setattr(cross_fits, "PASSES", 1)
     once, _ = audited(noise)
     area = [roc_auc_score(bad, one["i2t"] + one["t2i"]) for one in (found, once)]
     assert area[0] > 0.95 and area[0] >= area[1]

@@ -17,10 +17,11 @@ from matchlight.data.noise import mismatch
 from matchlight.data.noise.truth import WRONG
 from matchlight.files import read_npz
 from matchlight.methods.ncr_plus import MeasureThenTrust
+from matchlight.parts.canonical_correlation import SOFTENED
 from matchlight.runs.train_run import train
 from matchlight.training import closed_form
-from matchlight.training.closed_form import SOFTENED, CrossFits, recognised
-from matchlight.training.division import share_of_wrong
+from matchlight.training.closed_form import LossesAmongRivals, recognised
+from matchlight.training.cross_fits import PASSES, Losses, weights_in_passes
 from matchlight.training.trainer import Trainer
 from tests.tiny import tiny_bert, tiny_pairs, tiny_pictures
 
@@ -50,31 +51,42 @@ def correlated(pictures: int = 300, captions: int = 2, *, wrong: float = 0.5) ->
 
 def test_wrong_pairs_are_found_even_where_all_captions_of_a_picture_are_wrong_alike() -> None:
     images, texts, place, wrong = correlated()
-    loss, null, _ = CrossFits(images, texts, place, seed=0).measured()
-    assert roc_auc_score(wrong, loss) > 0.97
-    assert share_of_wrong(loss, null) == pytest.approx(wrong.mean(), abs=0.1)
+    losses, _ = LossesAmongRivals(images, texts, place, seed=0).measured()
+    assert roc_auc_score(wrong, losses.loss) > 0.97
+    assert losses.share == pytest.approx(wrong.mean(), abs=0.1)
 
 
 def test_no_pair_is_measured_by_a_fit_that_knows_its_picture() -> None:
     images, texts, place, _ = correlated(wrong=0)
-    fits, weight = CrossFits(images, texts, place, seed=0), np.ones(len(texts))
-    fold = fits.inside[2]
-    before = fits.losses(weight)[0]
-    fits, weight[fold] = CrossFits(images, texts, place, seed=0), 5.0
-    after = fits.losses(weight)[0]
+    one, other = (LossesAmongRivals(images, texts, place, seed=0) for _ in range(2))
+    weight, fold = np.ones(len(texts)), one.fits.inside[2]
+    before = one.losses(weight).loss
+    weight[fold] = 5.0
+    after = other.losses(weight).loss
     np.testing.assert_allclose(after[fold], before[fold])
     assert not np.allclose(np.delete(after, fold), np.delete(before, fold))
-    assert sorted(np.concatenate(fits.inside)) == list(range(len(texts)))
+    assert sorted(np.concatenate(one.fits.inside)) == list(range(len(texts)))
     assert not set(place[fold]) & set(np.delete(place, fold))
+
+
+def test_a_pair_weighs_as_far_as_it_looked_right_in_the_pass_before() -> None:
+    found = Losses(np.concatenate([np.ones(60), np.linspace(5, 10, 40)]), np.linspace(5, 10, 100))
+    given: list[np.ndarray] = []
+    last = weights_in_passes(100, lambda turn, weight: given.insert(turn, weight) or found)
+    assert given[0].tolist() == [1.0] * 100 and len(given) == PASSES - 1
+    for weight in (*given[1:], last):
+        assert weight[:60].min() > 0.95 and weight[60:].max() < 0.05
 
 
 def test_a_loss_is_that_of_a_plain_loop() -> None:
     images, texts, place, _ = correlated(60, wrong=0.2)
-    fits = CrossFits(images, texts, place, seed=0)
+    losses = LossesAmongRivals(images, texts, place, seed=0)
+    fits, weight = losses.fits, np.ones(len(texts))
     rows = fits.inside[0]
-    fit = fits._moments(np.concatenate(fits.inside[1:]), np.ones(len(texts))).fit(kept=fits.kept)
+    weight[rows] = 0
+    fit = fits.on_all(weight)
     seen, read = fit.likelihoods(0, fits.images), fit.likelihoods(1, fits.texts)
-    for row, loss in zip(rows, fits._of_fold(rows, fit)[0], strict=True):
+    for row, loss in zip(rows, losses._of_fold(rows, fit)[0], strict=True):
         score = {(p, t): float(seen[p] @ read[t]) / SOFTENED for p in place[rows] for t in rows}
         own, picture = score[place[row], row], place[row]
         rivals = [
