@@ -155,8 +155,8 @@ class Case:
         run, rows = self.trainer, len(self.trainer.pairs)
         strategy: Any = run.recipe.strategy
         if hasattr(strategy, "second"):  # NCR+ and lantern
-            strategy.measured, strategy.fresh, strategy.noise = 10**6, True, [0.1]
-            strategy.clean = {name: np.linspace(0, 1, rows) for name in strategy.networks}
+            strategy.measured, strategy.fresh, strategy.noise = 10**6, True, 0.1
+            strategy.clean = np.linspace(0, 1, rows)
         elif hasattr(strategy, "divided"):  # NCR
             strategy.divided = strategy.warm
             strategy.clean = {name: np.linspace(0, 1, rows) for name in strategy.networks}

@@ -18,12 +18,13 @@ from typing import Literal
 
 from torch import nn
 
-from matchlight.core import IMAGE, TEXT, Group, Items, Matcher, Objective, Schedule, Seed, Sizes
+from matchlight.core import IMAGE, TEXT, BadInput, Group, Items, Matcher, Objective, Schedule, Seed, Sizes
 from matchlight.inputs.augmentation import crop_flip_colour, drop_words
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_encoders import PieceSets, RegionSets, WordSets
 from matchlight.methods.set_losses import SetLoss, Triplet
 from matchlight.methods.slots import SetPrediction, Slots
+from matchlight.parts.canonical_start import start_canonically
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.training.arguments import (
@@ -61,7 +62,7 @@ def own_rates(
     """What was pretrained; all else of the pictures and the captions' set module, slowly; all else of the captions."""
     parts: dict[str, list[nn.Parameter]] = {"heads": list(objective.parameters()), "slots": [], "reader": []}
     for name, p in matcher.named_parameters():
-        if ".backbone." not in name:
+        if ".backbone." not in name and p.requires_grad:  # a frozen reader is left as it is
             parts[_part(name)].append(p)
     shares = {"heads": 1.0, "slots": slots, "reader": reader}
     own = {
@@ -123,6 +124,7 @@ class DivE(TunedPictures, Staircase, Training):
     floor: NonNegative = 0.0
     padding: Literal["masked", "official"] = "masked"
     sentences: str | None = None
+    projections: Literal["canonical", "random"] | None = "random"  # None: canonical wherever that can be
     dropout: Share = 0.1
     drop_regions: Share = 0.2
     drop_words: Share = 0.2
@@ -165,6 +167,7 @@ class DivE(TunedPictures, Staircase, Training):
             matcher=partial(self.network, sizes),
             objective=partial(SetLoss, self.ranking(), **of_sets),
             strategy=spent(gentle, epochs=self.warm if self.loss == "triplet" else 0),
+            begin=start_canonically if self.starts_canonically() else None,
             epochs=self.epochs,
             batch=self.batch,
             groups=partial(rates, rate=self.rate, decay=self.decay),
@@ -178,6 +181,19 @@ class DivE(TunedPictures, Staircase, Training):
             validate_every=self.validate_every,
             augment=partial(changed, p=words, vocabulary=sizes.vocabulary, crop=crop),
         )
+
+    def reads_pretrained(self) -> bool:
+        """With a sentence encoder, but not from pixels."""
+        return bool(self.sentences) and not self.finetune
+
+    def starts_canonically(self) -> bool:
+        """Whether projections begin with canonical correlation: as asked, or wherever captions come pretrained."""
+        possible = bool(self.sentences) and self.whole
+        if self.projections == "canonical" and not possible:
+            raise BadInput(
+                "projections=canonical: needs captions read by a sentence encoder (sentences=minilm), and whole=true"
+            )
+        return possible and self.projections != "random"
 
     def ranking(self) -> Objective:
         """The ranking loss: triplets, or probabilities at a temperature."""
@@ -206,7 +222,8 @@ class DivE(TunedPictures, Staircase, Training):
         """Captions read by a sentence encoder where one is named, else word by word."""
         if self.sentences:
             reads = SetPrediction(self.dim, self.dim, self.slot_settings())
-            return PieceSets(self.sentences, self.dim, reads, drop=self.drop_words, pooling=self.pooling)
+            frozen = not self.sentences_rate
+            return PieceSets(self.sentences, self.dim, reads, drop=self.drop_words, pooling=self.pooling, frozen=frozen)
         reads = SetPrediction(self.dim, self.word_dim, self.slot_settings())
         rows = sizes.vocabulary + 1  # one more than there are words: <mask>
         return WordSets(rows, self.dim, reads, word_dim=self.word_dim, dropout=self.dropout, pooling=self.pooling)

@@ -51,18 +51,18 @@ from matchlight.training.arguments import (
     NonNegative,
     Positive,
     Settings,
-    Share,
     Whole,
     with_known,
 )
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
-from matchlight.training.division import clean_probability, clean_probability_given_share, share_of_wrong
+from matchlight.training.division import clean_probability_given_share, share_of_wrong
 from matchlight.training.pair_losses import fits
 from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
 from matchlight.training.strategies import Together, in_whole_pictures
 
+WINDOW = 6  # epochs of a round whose losses are averaged
 WRONG: tuple[Literal["few"], Literal["many"]] = ("few", "many")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
 FEW = 100  # pairs: two groups cannot be found among fewer
@@ -92,55 +92,56 @@ class MeasureThenTrust(Strategy):
 
     def __init__(self, arguments: NCRPlus, *, warm: int, together: bool):
         self.networks = ("A", "B")[: arguments.peers]
-        self.warm, self.restart, self.relabel = warm, arguments.restart, arguments.relabel
-        self.border, self.labels, self.window = arguments.border, arguments.labels, arguments.window
+        self.warm, self.relabel = warm, arguments.relabel
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
-        self.rebuilding = Rebuilding(asked=arguments.rebuild, weight=arguments.rebuilt_weight)
-        self.closed = arguments.measure == "closed"
-        self.first: Objective = arguments.softmax_loss("gce" if self.closed else arguments.measure)
+        self.rebuilding = Rebuilding(asked=arguments.rebuild)
+        self.closed, self.closed_asked = arguments.measures_closed(), arguments.measure == "closed"
+        self.first: Objective = arguments.softmax_loss("gce")
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
         self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
-        self.clean: dict[str, np.ndarray] = {}  # network -> weight of each row in its training
-        self.noise: list[float] = []  # estimated share of wrong pairs, fit by fit
-        self._moved: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # `clean` as steps read it, and what it was then
+        self.clean: np.ndarray | None = None  # how likely each row is clean
+        self.noise: float | None = None  # estimated share of wrong pairs
+        self._moved: tuple[np.ndarray, torch.Tensor] | None = None  # `clean` as steps read it, and what it was then
         self.begun = False  # with another run's weights, which can measure before anything is learnt
 
     def begin_from(self, run: TrainingRun, source: Path) -> None:
         """What a run like this one found out about the same pairs is known from the start."""
-        self.begun = True
+        self.begun, self.closed = True, self.closed_asked  # networks that have learnt know more than the closed form
         data = files.read_json(source / "recipe.json", "a run's recipe").get("data")
         known = (source / DIVISION).is_file() and is_same_data(data, run.pairs)
         kept = files.read_npz(source / DIVISION, "training writes it") if known else {}
-        both = [f"{what}_{name}" for what in ("clean", "loss", "null") for name in self.networks]
-        if not {"noise", *both} <= kept.keys():  # none, one of NCR's, or of another number of networks
+        both = [f"{what}_{name}" for what in ("loss", "null") for name in self.networks]
+        if not {"noise", "clean_A", *both} <= kept.keys():  # none, one of NCR's, or of another number of networks
             return
-        self.noise = kept["noise"].tolist()
+        self.noise = float(kept["noise"][0]) if len(kept["noise"]) else None
+        self.clean = kept["clean_A"]
         for name in self.networks:
-            self.clean[name] = kept[f"clean_{name}"]
             self.seen |= {f"{what}-first-{name}": [kept[f"{what}_{name}"]] for what in ("loss", "null")}
 
     def check(self, run: TrainingRun) -> None:
         """Networks that have learnt nothing cannot measure anything."""
         matcher = run.networks[self.networks[0]].matcher
-        if self.closed and not self.clean:
+        if self.closed and self.clean is None:
             closed_form.check(run, matcher)
         elif not self.warm and not self.begun:
-            raise BadInput("warm=0: the first epochs measure the pairs; only a run --from another can do without")
+            raise BadInput(
+                "warm=0: the first epochs measure the pairs; measure=closed, or a run --from another, can do without"
+            )
         self.rebuilding.check(run, matcher)
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
-        if self.closed and not self.clean:
+        if self.closed and self.clean is None:
             self._measure_closed(run)
-        if epoch > self.measured or epoch == self.warm and not self.clean:
+        if epoch > self.measured or epoch == self.warm and self.clean is None:
             self._measure(run, epoch)
         if epoch >= self.warm and self.rebuilding.wanted(run) and not self.rebuilding.found:
             self._rebuild(run, self._fits(run, epoch))  # trust came from another run, without what networks remember
         if epoch >= self.warm and not self.fresh:
             self._begin_again(run)
         if epoch >= self.warm:
-            trusting = self.second["many" if self.noise and self.noise[0] >= MANY else "few"]
+            trusting = self.second["many" if (self.noise or 0) >= MANY else "few"]
             return self._round(run, run.rows, trusting, name="trust")
         return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
 
@@ -154,13 +155,14 @@ class MeasureThenTrust(Strategy):
     def _aside(self, run: TrainingRun) -> np.ndarray:
         """Which training rows belong to pictures that the first round leaves out."""
         pictures = np.unique(run.pairs.picture[run.rows])
-        many = self.border == "measured" and not self.closed and len(run.rows) >= FEW and len(pictures) > 1
+        many = not self.closed and len(run.rows) >= FEW and len(pictures) > 1
         count = max(1, round(ASIDE * len(pictures))) if many else 0
         return np.isin(run.pairs.picture[run.rows], seeded(run.seed, 909).choice(pictures, count, replace=False))
 
     def _begin_again(self, run: TrainingRun) -> None:
+        """New weights after a round that measured, unless another run's are gone on with."""
         self.fresh = True
-        for k, name in enumerate(self.networks if self.restart else ()):
+        for k, name in enumerate(self.networks if self.warm and not self.begun else ()):
             run.networks[name] = run.fresh(name, seed=run.seed + 1000 * k + 500)
 
     # ---- measuring ----
@@ -171,16 +173,15 @@ class MeasureThenTrust(Strategy):
         found = devices.broadcast(closed_form.closed_form(run, matcher) if run.chief else None)
         for name in self.networks:
             self.seen |= {f"loss-first-{name}": [found.loss], f"null-first-{name}": [found.null]}
-        self.fresh = True
         self._weigh(run)
         for name in self.networks if self.rebuilding.wanted(run) else ():
-            self.rebuilding.update(run, name, found.vectors, self.clean[name])
+            self.rebuilding.update(run, name, found.vectors, self._trusted)
 
     def _measure(self, run: TrainingRun, epoch: int) -> None:
-        """After each epoch but a round's first, whose losses say little yet."""
+        """Not after a round's first epoch, whose losses say little yet; in the second round after every other one."""
         early, self.measured = epoch <= self.warm, epoch
         done = epoch if early else epoch - self.warm
-        if done < 2 and epoch != self.warm or not (early or self.relabel):
+        if done < 2 and epoch != self.warm or not early and (done % 2 or not self.relabel):
             return
         memories = self._fits(run, epoch, keep="first" if early else "second")
         if epoch >= self.warm:
@@ -198,12 +199,12 @@ class MeasureThenTrust(Strategy):
             for what, values in measured.items() if keep else ():
                 kept = self.seen.setdefault(f"{what}-{keep}-{name}", [])
                 kept.append(values.astype(np.float32))
-                del kept[: -self.window]
+                del kept[:-WINDOW]
         return memories
 
     def _rebuild(self, run: TrainingRun, memories: dict[str, Remembered]) -> None:
         for name in self.networks if memories else ():
-            self.rebuilding.update(run, name, memories[self._peer(name)].parts, self.clean[name])
+            self.rebuilding.update(run, name, memories[self._peer(name)].parts, self._trusted)
 
     def _evidence(self, what: str, name: str) -> np.ndarray:
         """The mean over a round's epochs, then over rounds: early losses have memorised less, late ones know more."""
@@ -211,34 +212,33 @@ class MeasureThenTrust(Strategy):
         return np.mean([np.mean(kept, axis=0) for kept in rounds if kept], axis=0)
 
     def _weigh(self, run: TrainingRun) -> None:
-        losses = {name: self._evidence("loss", name)[run.rows] for name in self.networks}
-        nulls = {name: self._evidence("null", name)[run.rows] for name in self.networks}
-        aside = self._aside(run)
-        for name in self.networks:
-            sources = [self._peer(name)] if self.labels == "peer" else list(self.networks)
-            loss, null = (np.mean([part[one] for one in sources], axis=0) for part in (losses, nulls))
-            weight = np.full(len(run.pairs), np.nan)
-            weight[run.rows] = self._probability(loss, null, aside, seed=run.seed)
-            self.clean[name] = weight
+        """By the mean of all networks' losses."""
+        loss, null = (
+            np.mean([self._evidence(what, name)[run.rows] for name in self.networks], axis=0)
+            for what in ("loss", "null")
+        )
+        self.clean = np.full(len(run.pairs), np.nan)
+        self.clean[run.rows] = self._probability(loss, null, self._aside(run))
 
     def _peer(self, name: str) -> str:
         return self.networks[-1 - self.networks.index(name)]
 
-    def _probability(self, loss: np.ndarray, null: np.ndarray, aside: np.ndarray, *, seed: int) -> np.ndarray:
+    def _probability(self, loss: np.ndarray, null: np.ndarray, aside: np.ndarray) -> np.ndarray:
         if len(loss) < FEW:
             return np.ones(len(loss))
-        if self.border != "measured":
-            weight = clean_probability(loss, converged=self.border == "converged", seed=seed)
-            self.noise = self.noise or [float(1 - weight.mean())]  # which loss follows is not the border's business
-            return weight
-        if not self.noise:  # only the first time: later on those pictures are trained on too
+        if self.noise is None:  # only the first time: later on those pictures are trained on too
             apart = aside if aside.any() else ~aside  # a single picture cannot be left out
-            self.noise = [share_of_wrong(loss[apart], null[apart])]
+            self.noise = share_of_wrong(loss[apart], null[apart])
         weight = np.empty(len(loss))
         for part in (aside, ~aside):  # measured on different terms: ranked apart
             if part.any():
-                weight[part] = clean_probability_given_share(loss[part], self.noise[0])
+                weight[part] = clean_probability_given_share(loss[part], self.noise)
         return weight
+
+    @property
+    def _trusted(self) -> np.ndarray:
+        assert self.clean is not None
+        return self.clean
 
     # ---- training ----
 
@@ -246,17 +246,14 @@ class MeasureThenTrust(Strategy):
         """The weights of a batch's pairs."""
         if phase.name != "trust":
             return batch
-        trust = self._trust(phase.network, batch.row.device)[batch.row]
-        return batch.with_extra(trust=self.rebuilding.trust(batch, trust))
+        return batch.with_extra(trust=self.rebuilding.trust(batch, self._trust(batch.row.device)[batch.row]))
 
-    def _trust(self, network: str, device: torch.device) -> torch.Tensor:
+    def _trust(self, device: torch.device) -> torch.Tensor:
         """The weight of every row on the device, moved there once: no step waits to be told its rows."""
-        known, trust = self._moved.get(network, (None, None))
-        if trust is None or known is not self.clean[network] or trust.device != device:
-            clean = torch.from_numpy(self.clean[network]).float()
-            trust = torch.where(clean < IGNORED, 0.0, clean).to(device)
-            self._moved[network] = self.clean[network], trust
-        return trust
+        if self._moved is None or self._moved[0] is not self.clean or self._moved[1].device != device:
+            clean = torch.from_numpy(self._trusted).float()
+            self._moved = self._trusted, torch.where(clean < IGNORED, 0.0, clean).to(device)
+        return self._moved[1]
 
     def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """All networks, averaged."""
@@ -265,39 +262,35 @@ class MeasureThenTrust(Strategy):
 
     def finish(self, run: TrainingRun) -> None:
         """Leave what was found out about the pairs beside the run."""
-        if self.clean and run.chief:
-            named = {f"clean_{name}": value for name, value in self.clean.items()}
-            named |= {
-                f"{what}_{name}": self._evidence(what, name) for what in ("loss", "null") for name in self.networks
-            }
-            files.write_npz(run.folder / DIVISION, named | {"noise": np.array(self.noise)})
+        if self.clean is None or not run.chief:
+            return
+        named = {f"clean_{name}": self.clean for name in self.networks}
+        named |= {f"{what}_{name}": self._evidence(what, name) for what in ("loss", "null") for name in self.networks}
+        files.write_npz(run.folder / DIVISION, named | {"noise": np.array([] if self.noise is None else [self.noise])})
 
     def state_dict(self) -> State:
         """Everything measured."""
-        names = {"judged": self.measured, "fresh": self.fresh, "seen": self.seen}
+        names = {"measured": self.measured, "fresh": self.fresh, "seen": self.seen}
         return {**names, "clean": self.clean, "noise": self.noise, "rebuilt": self.rebuilding.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Take it back."""
-        self.measured, self.fresh, self.noise = state["judged"], state["fresh"], list(state["noise"])
+        self.measured, self.fresh, self.noise = state["measured"], state["fresh"], state["noise"]
         self.seen = {name: list(kept) for name, kept in state["seen"].items()}
-        self.clean = dict(state["clean"])
-        self.rebuilding.load_state_dict(state.get("rebuilt", {}))  # runs from before it was kept have none
+        self.clean = state["clean"]
+        self.rebuilding.load_state_dict(state["rebuilt"])
 
 
-def rounds(
-    epoch: int, step: int, steps: int, *, warm: int, epochs: int, restart: bool, below: Schedule | None = None
-) -> Rates:
-    """Up, then level while measuring; a cycle of its own for the second round, or one over both without a restart.
+def rounds(epoch: int, step: int, steps: int, *, warm: int, epochs: int, below: Schedule | None = None) -> Rates:
+    """Up, then level while networks measure; a cycle of its own for the second round.
 
     What the scorer's schedule holds back (a backbone, for some epochs) waits in each round.
     """
-    second = restart and epoch >= warm
-    here = epoch - warm if second else epoch
-    if restart and not second:
+    here = epoch if epoch < warm else epoch - warm
+    if epoch < warm:
         factor = min(1.0, 0.04 + 0.96 * (here * steps + step) / max(1, 2 * steps))
     else:
-        factor = one_cycle(here, step, steps, epochs=max(1, epochs - warm) if second else epochs)
+        factor = one_cycle(here, step, steps, epochs=max(1, epochs - warm))
     parts = below(here, step, steps) if below else None
     return {name: factor if part else 0.0 for name, part in parts.items()} if isinstance(parts, dict) else factor
 
@@ -310,30 +303,21 @@ class NCRPlus(BuiltOn):
     """NCR+ on any scorer of one network; `warm` of the `epochs` (three tenths, at most half) only measure."""
 
     base_field: ClassVar[str] = "scorer"
-    shared: ClassVar[frozenset[str]] = frozenset({"ema", "epochs", "loss", "pull", "q", "siblings", "warm"})
+    shared: ClassVar[frozenset[str]] = frozenset({"epochs", "loss", "pull", "q", "siblings", "warm"})
     base_defaults: ClassVar[Mapping[str, Settings]] = {"vse_infty": DUAL_SCORER, "dual": COSINES}
-    from_run: ClassVar[Settings] = {
-        "warm": 0,
-        "restart": False,
-    }  # it has learnt enough to measure, and is not forgotten
+    from_run: ClassVar[Settings] = {"warm": 0}  # it has learnt enough to measure, and is not forgotten
 
     scorer: Arguments = field(default_factory=VSEInfinity)
-    measure: Literal["gce", "infonce", "rclog", "closed"] = "gce"
+    measure: Literal["auto", "closed", "networks"] = "auto"
     loss: Literal["auto", "infonce", "rclog", "gce"] = "auto"
     temperature: Positive = 0.05
     q: Fraction = 0.5
     pull: NonNegative = 0.1
-    border: Literal["measured", "converged", "rough"] = "measured"
-    labels: Literal["both", "peer"] = "both"
-    restart: bool = True
     relabel: bool = True
-    window: Count = 6
     peers: Literal[1, 2] = 2
     rebuild: bool | None = None  # None: where the scorer has one vector for a whole item, but not from pixels
-    rebuilt_weight: NonNegative = 0.5
     warm: Whole | None = None
     epochs: Count = 17
-    ema: Share = 0.0
     siblings: Siblings = "masked"
 
     def base_arguments(self) -> Arguments:
@@ -349,9 +333,15 @@ class NCRPlus(BuiltOn):
             base,
             objective=lambda: base.objective().ranked_by(self.weighted("few")),
             strategy=strategy,
-            schedule=partial(rounds, below=base.schedule, warm=warm, epochs=self.epochs, restart=self.restart),
-            ema=self.ema,
+            schedule=partial(rounds, below=base.schedule, warm=warm, epochs=self.epochs),
+            ema=0.0,
         )
+
+    def measures_closed(self) -> bool:
+        """Whether the closed form measures: where nothing else is said, wherever it can and no epochs are to."""
+        if self.measure == "auto":
+            return not self.warm and self.scorer.reads_pretrained()
+        return self.measure == "closed"
 
     def epochs_that_measure(self) -> int:
         """None where the closed form does, at least one and at most half of all where networks do."""
@@ -359,7 +349,7 @@ class NCRPlus(BuiltOn):
             raise BadInput(
                 f"measure=closed measures before the first epoch, so warm={self.warm} means nothing; drop one"
             )
-        if self.measure == "closed" or self.warm == 0:
+        if self.measures_closed() or self.warm == 0:
             return 0
         wanted = round(0.3 * self.epochs) if self.warm is None else self.warm
         return max(1, min(wanted, self.epochs // 2))

@@ -26,6 +26,7 @@ from matchlight.training.contract import Phase, TrainingRun
 
 NEAREST = 20  # trusted pairs that have a say
 TEMPERATURE = 0.05  # of their say, on cosines
+WEIGHT = 0.5  # of a rebuilt pair's loss
 DOUBTED = 0.5  # a pair less likely clean than this is doubted
 AT_ONCE = 1024  # doubted captions that are compared with all trusted pairs at a time
 SALT = 2718
@@ -109,8 +110,8 @@ def find(vectors: Mapping[str, Tensor], picture: np.ndarray, trust: np.ndarray) 
 class Rebuilding:
     """What a strategy keeps of it: for each network, what its doubted captions are learnt with."""
 
-    def __init__(self, *, asked: bool | None, weight: float):
-        self.asked, self.weight = asked, weight  # the weight of a rebuilt pair's loss
+    def __init__(self, *, asked: bool | None):
+        self.asked = asked
         self.found: dict[str, Found | None] = {}  # network -> neighbours among the other network's trusted pairs
 
     def check(self, run: TrainingRun, matcher: Matcher) -> None:
@@ -142,7 +143,7 @@ class Rebuilding:
 
     def trust(self, batch: Batch, trust: Tensor) -> Tensor:
         """(P,) how much each pair of a batch counts: a trusted one its trust, a rebuilt one as much as any other."""
-        return torch.where(trust >= DOUBTED, trust, self.weight) if LABELLED in batch.extra else trust
+        return torch.where(trust >= DOUBTED, trust, WEIGHT) if LABELLED in batch.extra else trust
 
     def state_dict(self) -> State:
         """The neighbours."""

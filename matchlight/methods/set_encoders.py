@@ -18,7 +18,7 @@ from matchlight.core import Embedding, Items
 from matchlight.inputs.augmentation import drop_regions
 from matchlight.methods.slots import SetPrediction, codes_of
 from matchlight.parts.encoders import ReadPieces, last_state, lengths, states_of, turn
-from matchlight.parts.layers import BatchNorm, pooling_by
+from matchlight.parts.layers import BatchNorm, GeneralizedPooling, TopMean, pooling_by
 
 TWICE = 1 - 0.9 * 0.9  # the authors' code reads regions twice a step, so that running averages move twice by 0.1
 
@@ -48,8 +48,14 @@ class Largest(nn.Module):
         """(N, L, D) -> (N, D)."""
         return largest(x, mask)
 
+    def settle(self) -> None:
+        """Nothing to learn, nothing to begin with."""
 
-def whole_of(slots: SetPrediction, pooling: str, parts: str) -> nn.Module:
+
+Whole = Largest | GeneralizedPooling | TopMean
+
+
+def whole_of(slots: SetPrediction, pooling: str, parts: str) -> Whole:
     """How the whole is found; where no element has it added, nothing about it is learned."""
     if pooling == "paper" or slots.whole_norm is None:
         return Largest()
@@ -74,16 +80,42 @@ class RegionSets(nn.Module):
 
     def forward(self, items: Items) -> Embedding:
         """(N, K, dim)."""
-        items = replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+        items = self.inputs(items)
         if self.training and self.drop and items.x.shape[1] > 1:
             items = drop_regions(items, seed=devices.shared_draw(), p=self.drop)
+        local = self._local(items)
+        seen, whole = self.dropout(local), self.whole(self.dropout(local), items.mask)
+        return self.slots(seen, items.mask, whole)
+
+    def _local(self, items: Items) -> Tensor:
         x = items.x
         if self.slots.padding == "official" and items.mask is not None:
             x = x * items.mask[..., None]  # padding takes part there: it must be what the authors pad with
         h = self.fc(x)
-        local = h + self.second(F.relu(self.norm(self.first(h), items.mask)))
-        seen, whole = self.dropout(local), self.whole(self.dropout(local), items.mask)
-        return self.slots(seen, items.mask, whole)
+        local: Tensor = h + self.second(F.relu(self.norm(self.first(h), items.mask)))
+        return local
+
+    # ---- what `start_canonically` asks for ----
+
+    def inputs(self, items: Items) -> Items:
+        """Regions; one vector a picture is a set of one."""
+        return replace(items, x=items.x[:, None]) if items.x.dim() == 2 else items
+
+    def pooled(self, members: Items) -> Tensor:
+        """(N, dim) the feature of the whole."""
+        return self.whole(self._local(members), members.mask)
+
+    @property
+    def linear(self) -> nn.Linear:
+        """The projection that the whole and the slots share."""
+        return self.fc
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """The MLP adds nothing."""
+        self.second.weight.zero_()
+        self.second.bias.zero_()
+        self.whole.settle()
 
 
 class WordSets(nn.Module):
@@ -124,8 +156,8 @@ class WordSets(nn.Module):
 class PieceSets(ReadPieces):
     """Word pieces as a set of unit vectors: a sentence encoder that trains along, its states projected."""
 
-    def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float, pooling: str):
-        super().__init__(name, dim, drop=drop)
+    def __init__(self, name: str, dim: int, slots: SetPrediction, *, drop: float, pooling: str, frozen: bool):
+        super().__init__(name, dim, drop=drop, frozen=frozen)
         self.slots = slots
         self.whole = whole_of(slots, pooling, "words")
 
@@ -135,3 +167,22 @@ class PieceSets(ReadPieces):
         local = self.project(read.x)
         whole = self.whole(local, read.mask, read.extra.get("length"))
         return self.slots(local, read.mask, whole, coded(read, self.slots, local.shape[-1]))
+
+    # ---- what `start_canonically` asks for ----
+
+    def inputs(self, items: Items) -> Items:
+        """The encoder's states."""
+        return self.read(items)
+
+    def pooled(self, members: Items) -> Tensor:
+        """(N, dim) the feature of the whole."""
+        return self.whole(self.project(members.x), members.mask, members.extra.get("length"))
+
+    @property
+    def linear(self) -> nn.Linear:
+        """The projection that the whole and the slots share."""
+        return self.project
+
+    def settle(self) -> None:
+        """The projection and a mean."""
+        self.whole.settle()

@@ -260,6 +260,10 @@ class VSEInfinity(TunedPictures, Ranking, Training):
             augment=partial(changed, p=words, mode=self.words, vocabulary=sizes.vocabulary, pixels=self.finetune),
         )
 
+    def reads_pretrained(self) -> bool:
+        """With a sentence encoder, but not from pixels."""
+        return bool(self.sentences) and not self.finetune
+
     def starts_canonically(self) -> bool:
         """Whether projections begin with canonical correlation: as asked, else wherever captions come pretrained."""
         if self.projections == "canonical" and not self.sentences:

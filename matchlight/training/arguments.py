@@ -96,6 +96,10 @@ class Arguments:
         """The arguments of the method that reads pictures and captions: the one below, where there is one."""
         return self
 
+    def reads_pretrained(self) -> bool:
+        """Whether pictures are stored features, and captions read by a network that knows the language."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Arguments):

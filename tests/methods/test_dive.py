@@ -17,12 +17,15 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Embedding, Items, Scor
 from matchlight.inputs.backbones import backbone
 from matchlight.inputs.batches import collate, plan_pictures
 from matchlight.inputs.prepare import View, prepare, view_of
+from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import dive
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet, below
 from matchlight.methods.slots import SetPrediction, Slots, place_codes
-from matchlight.parts.layers import pooling_by
+from matchlight.parts.canonical_correlation import fit_canonical_correlation
+from matchlight.parts.canonical_start import POWER, start_canonically
+from matchlight.parts.layers import masked_mean, pooling_by
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import set_similarity
 from matchlight.runs.evaluation import evaluate, split_scores
@@ -35,7 +38,7 @@ from matchlight.training.network import Network, score_batch, whole_batch
 from matchlight.training.registry import methods
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import dive as naive
-from tests.tiny import tiny_pairs, tiny_settings
+from tests.tiny import tiny_bert, tiny_pairs, tiny_settings
 
 SIZES = Sizes(pairs=10, pictures=10, image="regions", image_dim=6, regions=4, vocabulary=12)
 TINY: dict[str, Any] = {"dim": 8, "hidden": 4, "word_dim": 6, "head_dim": 4}
@@ -456,12 +459,81 @@ def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
         dive.DivE(**wrong).recipe(SIZES)
 
 
+# ---- projections that begin with canonical correlation ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    pytest.importorskip("transformers")
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
+
+
+def before_the_first_step(bert: str, **more: Any) -> tuple[Any, Any]:
+    """Data whose captions a BERT reads, and a matcher as its training begins."""
+    pairs = tiny_pairs(60, held=10)
+    inputs = prepare(pairs, view_of({"sentences": bert}, pooled=False, pairs=pairs), device=CPU)
+    network = Network(dive.DivE(**{**TINY, **more}, sentences=bert).recipe(inputs.sizes), seed=0, device=CPU)
+    network.begin(inputs.table, pairs.rows("train"), 0)
+    return inputs, network.matcher.eval()
+
+
+@torch.no_grad()
+def mean_rank(inputs: Any, matcher: Any) -> float:
+    """How many pictures are nearer than the right one to a training caption, on average: of 40, 19.5 by chance."""
+    pairs = inputs.table.pairs
+    rows, pictures = pairs.rows("train"), pairs.pictures_of("train")
+    scores = torch.as_tensor(score_all(matcher, *encode_both(matcher, inputs.table, pictures, rows)))
+    own = scores[np.searchsorted(pictures, pairs.picture[rows]), np.arange(len(rows))]
+    return float((scores > own).sum(0).float().mean())
+
+
+@pytest.mark.parametrize("more", [{}, {"pooling": "gpo"}, {"pooling": "top", "slot_norm": "batch", "balance": 0.7}])
+def test_canonical_projections_rank_pairs_better_before_the_first_step(bert: str, more: dict[str, Any]) -> None:
+    begun = [before_the_first_step(bert, projections=how, **more) for how in ("canonical", "random")]
+    canonical, drawn = (mean_rank(*one) for one in begun)
+    assert canonical < 14 < 16 < drawn
+
+
+@torch.no_grad()
+def test_features_of_the_whole_that_are_means_begin_as_those_of_the_closed_form(bert: str) -> None:
+    inputs, matcher = before_the_first_step(bert, projections="canonical", pooling="gpo", dim=12)
+    pairs, rows = inputs.table.pairs, inputs.table.pairs.rows("train")
+    whole, means = [], []
+    for side, places in ((IMAGE, pairs.picture[rows]), (TEXT, rows)):
+        members = matcher.encoders[side].inputs(inputs.table.items(side, places))
+        whole.append(F.normalize(matcher.encoders[side].pooled(members), dim=1))
+        means.append(masked_mean(members.x, members.mask).double())
+    closed = fit_canonical_correlation(*means, torch.ones(len(rows)).double(), power=POWER)
+    wanted = closed.vectors(0, means[0]) @ closed.vectors(1, means[1]).T
+    assert_close(whole[0] @ whole[1].T, wanted.float(), atol=1e-3, rtol=0)
+
+
+def test_projections_that_are_not_settled_begin_with_canonical_correlation_wherever_that_can_be() -> None:
+    for given, starts in (
+        ({}, False),  # random is the default, as in the paper
+        ({"projections": None}, True),
+        ({"projections": "canonical"}, True),
+        ({"projections": None, "whole": False}, False),
+        ({"projections": None, "sentences": None}, False),
+    ):
+        begin = dive.DivE(**{"sentences": "minilm", **given}).recipe(SIZES).begin
+        assert begin is (start_canonically if starts else None), given
+
+
+@pytest.mark.parametrize("more", [{"sentences": None}, {"whole": False}], ids=str)
+def test_canonical_projections_are_refused_where_there_is_nothing_to_fit(
+    bert: str, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    given = {**tiny_settings(TINY), "preset": "small", "projections": "canonical", "sentences": bert, **more}
+    with pytest.raises(BadInput, match=r"^projections=canonical: needs captions .* whole=true$"):
+        train("dive", tiny_pairs(), tmp_path / "run", device="cpu", **given)
+    assert not (tmp_path / "run").exists()
+
+
 # ---- word pieces and pixels ------------------------------------------------------------------------------------------
 
 
 def test_a_sentence_encoder_can_read_the_captions() -> None:
-    from matchlight.inputs.sentence_encoders import sentence_encoder
-
     try:
         sentence_encoder("minilm")
     except BadInput as problem:
@@ -479,6 +551,23 @@ def test_a_sentence_encoder_can_read_the_captions() -> None:
     with torch.no_grad():
         alone = network.matcher.eval().embed(TEXT, texts.take(slice(0, 1))).vectors
         assert_close(network.matcher.embed(TEXT, texts).vectors[:1], alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("drop_words", [0.0, 0.2])  # 0: on a CPU captions are read once, before training
+def test_a_reader_with_a_rate_of_zero_learns_nothing(bert: str, tmp_path: Path, drop_words: float) -> None:
+    given = {**tiny_settings(TINY), "preset": "small", "epochs": 1, "batch": 8, "drop_words": drop_words}
+    run = train("dive", tiny_pairs(), tmp_path / "run", device="cpu", **given, sentences=bert, sentences_rate=0.0)
+    reader, fresh = run.matcher.encoders[TEXT].reader, sentence_encoder(bert)
+    assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), fresh.parameters(), strict=True))
+
+
+def test_a_frozen_reader_has_no_part_in_a_step(bert: str) -> None:
+    for rate, learns in ((0.0, False), (0.1, True)):
+        network = Network(dive.DivE(**TINY, sentences=bert, sentences_rate=rate).recipe(SIZES), seed=0, device=CPU)
+        network.set_rates(network.plan.schedule(0, 0, 10))
+        reader, moved = network.matcher.encoders[TEXT].reader, {id(p) for p in network.parameters()}
+        assert reader.frozen != learns
+        assert all((id(p) in moved) == p.requires_grad == learns for p in reader.parameters())
 
 
 def test_pieces_of_a_word_share_its_fate() -> None:

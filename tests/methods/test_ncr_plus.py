@@ -16,11 +16,17 @@ from matchlight.core import BadInput, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods.ncr_plus import Weighted, rounds
+from matchlight.methods.dive import DivE
+from matchlight.methods.lantern import Lantern
+from matchlight.methods.ncr_plus import NCRPlus, Weighted, rounds
+from matchlight.methods.scan import SCAN
+from matchlight.methods.vse import VSEInfinity
 from matchlight.pairs import Pairs
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.runs.folder import Run
 from matchlight.runs.train_run import train
+from matchlight.training.arguments import Arguments
+from matchlight.training.checkpoints import load_tree, save_tree
 from matchlight.training.contract import Phase
 from matchlight.training.pair_losses import Mismatches, fits
 from matchlight.training.registry import Chosen, methods
@@ -89,43 +95,106 @@ def test_pictures_come_with_all_their_captions_where_the_scorer_has_it_so(tmp_pa
 def test_the_share_and_the_weights_follow_what_was_measured(tmp_path: Path) -> None:
     run, wrong = measured(tmp_path)
     strategy = tell(run, wrong)
-    assert strategy.noise[0] == pytest.approx(RATIO, abs=0.25)  # twenty rows are aside here, thousands in earnest
-    weight = strategy.clean["A"][run.rows]
+    assert strategy.noise == pytest.approx(RATIO, abs=0.25)  # twenty rows are aside here, thousands in earnest
+    weight = strategy.clean[run.rows]
     assert weight[~wrong[run.rows]].mean() > 0.75 > 0.25 > weight[wrong[run.rows]].mean()
-    assert np.isnan(np.delete(strategy.clean["A"], run.rows)).all()
+    assert np.isnan(np.delete(strategy.clean, run.rows)).all()
 
 
 def test_a_pair_that_is_hardly_clean_is_not_learnt_from_at_all(tmp_path: Path) -> None:
     run, wrong = measured(tmp_path)
     strategy = tell(run, wrong)
-    strategy.clean["A"][run.rows[:3]] = [0.05, 0.5, 1.0]
+    strategy.clean[run.rows[:3]] = [0.05, 0.5, 1.0]
     batch = strategy.before_step(run, Phase(run.rows, name="trust"), collate(run.table, run.rows[:3]))
     assert_close(batch.extra["trust"], torch.tensor([0.0, 0.5, 1.0]))
     plain = collate(run.table, run.rows[:3])
     assert "trust" not in strategy.before_step(run, Phase(run.rows, name="measure"), plain).extra
 
 
-def test_the_second_round_begins_from_other_weights_unless_told_not_to(tmp_path: Path) -> None:
-    for restart in (True, False):
-        run, wrong = measured(tmp_path, restart=restart)
-        strategy = tell(run, wrong)
-        strategy.measured = 3
-        before = run.networks["A"]
-        strategy.phases(run, 3)
-        assert (run.networks["A"] is not before) == restart
+@pytest.mark.parametrize("begun", [True, False])
+def test_after_a_round_that_measured_weights_are_new_unless_they_came_from_another_run(
+    tmp_path: Path, begun: bool
+) -> None:
+    run, wrong = measured(tmp_path)
+    strategy = tell(run, wrong)
+    strategy.measured, strategy.begun = 3, begun
+    before = dict(run.networks)
+    strategy.phases(run, 3)
+    assert [run.networks[name] is before[name] for name in ("A", "B")] == [begun] * 2
 
 
-def test_labels_come_from_the_peer_alone_when_asked(tmp_path: Path) -> None:
-    run, wrong = measured(tmp_path, labels="peer")
+@pytest.mark.parametrize(("relabel", "epochs"), [(True, [2, 3, 5, 7]), (False, [2, 3])])
+def test_pairs_are_measured_before_each_of_these_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relabel: bool, epochs: list[int]
+) -> None:
+    run, wrong = measured(tmp_path, relabel=relabel, rebuild=False)
+    strategy, when = tell(run, wrong), []
+    monkeypatch.setattr(strategy, "_fits", lambda run, epoch, *, keep: when.append(epoch) or {})
+    for epoch in range(8):  # the first three belong to the round that measures
+        strategy.phases(run, epoch)
+    assert when == epochs
+
+
+def test_a_pair_is_trusted_by_the_mean_of_what_both_networks_lose_on_it(tmp_path: Path) -> None:
+    run, wrong = measured(tmp_path)
     strategy: Any = run.recipe.strategy
-    size = len(wrong)
-    for name, loss in (("A", np.arange(size)), ("B", np.arange(size)[::-1])):
-        strategy.seen[f"loss-first-{name}"] = [loss.astype(float)]
-        strategy.seen[f"null-first-{name}"] = [np.full(size, size / 2.0)]
+    up = np.arange(len(wrong), dtype=float)
+    for name, loss in (("A", up), ("B", 3 * up[::-1])):  # together they fall from 1.5 to 0.5 times the number of rows
+        strategy.seen[f"loss-first-{name}"] = [loss]
+        strategy.seen[f"null-first-{name}"] = [np.full(len(up), 1.3 * len(up))]
     strategy._weigh(run)
-    first, last = run.rows[0], run.rows[-1]
-    assert strategy.clean["A"][first] < strategy.clean["A"][last]  # B says so
-    assert strategy.clean["B"][first] > strategy.clean["B"][last]
+    assert strategy.clean[run.rows[0]] < 0.1 < 0.9 < strategy.clean[run.rows[-1]]
+
+
+def test_what_was_measured_outlives_a_stop(tmp_path: Path) -> None:
+    run, wrong = measured(tmp_path)
+    before, after = tell(run, wrong), measured(tmp_path)[0].recipe.strategy
+    save_tree(tmp_path / "state", before.state_dict())
+    after.load_state_dict(load_tree(tmp_path / "state"))
+    assert after.noise == before.noise
+    np.testing.assert_array_equal(after.clean, before.clean)
+    for name, seen in before.seen.items():
+        np.testing.assert_array_equal(after.seen[name], seen)
+
+
+# ---- who measures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        NCRPlus(scorer=VSEInfinity(sentences="minilm")),
+        NCRPlus(scorer=DivE(sentences="minilm"), warm=0),
+        Lantern(scorer=DivE(sentences="minilm")),
+        NCRPlus(measure="closed"),
+    ],
+)
+def test_the_closed_form_measures_stored_features_and_captions_that_come_pretrained(arguments: NCRPlus) -> None:
+    assert arguments.measures_closed() and arguments.epochs_that_measure() == 0
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        VSEInfinity(),
+        DivE(),
+        SCAN(),
+        VSEInfinity(sentences="minilm", finetune=True),
+        DivE(sentences="minilm", finetune=True),
+    ],
+)
+def test_networks_measure_where_nothing_stored_is_pretrained_on_both_sides(scorer: Arguments) -> None:
+    arguments = NCRPlus(scorer=scorer)
+    assert not arguments.measures_closed() and arguments.epochs_that_measure() == 5  # three tenths of 17
+
+
+def test_networks_measure_where_they_or_epochs_for_it_were_asked_for() -> None:
+    pretrained = VSEInfinity(sentences="minilm")
+    for asked, epochs in ((NCRPlus(scorer=pretrained, measure="networks"), 5), (NCRPlus(scorer=pretrained, warm=2), 2)):
+        assert not asked.measures_closed() and asked.epochs_that_measure() == epochs
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
 
 
 def test_every_row_keeps_one_stranger_and_it_is_no_sibling(tmp_path: Path) -> None:
@@ -149,15 +218,15 @@ def test_a_stranger_scores_as_the_matrix_says(tmp_path: Path) -> None:
 
 def test_rates_rise_once_a_round() -> None:
     held = {"heads": 1.0, "backbone": 0.0}
-    waits = partial(rounds, warm=4, epochs=16, restart=True, below=lambda epoch, *_: held if epoch < 2 else 1.0)
+    waits = partial(rounds, warm=4, epochs=16, below=lambda epoch, *_: held if epoch < 2 else 1.0)
     assert [isinstance(waits(epoch, 5, 10), dict) for epoch in (0, 1, 2, 4, 5, 6)] == [True, True, False] * 2
     assert waits(5, 0, 10)["backbone"] == 0 and waits(5, 0, 10)["heads"] > 0
-    plan = [rounds(epoch, 0, 10, warm=4, epochs=16, restart=True) for epoch in range(16)]
+    plan = [rounds(epoch, 0, 10, warm=4, epochs=16) for epoch in range(16)]
     assert plan[0] < 0.1 and plan[3] == 1.0 and plan[4] < 0.1 and max(plan[5:9]) > 0.9 and plan[15] < 0.1
 
 
 @pytest.mark.parametrize(
-    "more", [{"peers": 1}, {"border": "rough", "loss": "infonce"}, {"border": "converged", "relabel": False}]
+    "more", [{"peers": 1}, {"rebuild": False, "loss": "infonce"}, {"measure": "networks", "relabel": False}]
 )
 def test_every_part_can_be_switched_off(tmp_path: Path, more: dict[str, Any]) -> None:
     pairs = mismatch(tiny_pairs(60, 2), ratio=0.3, seed=1)[0]

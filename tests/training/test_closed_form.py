@@ -12,12 +12,16 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from matchlight.core import IMAGE, TEXT, BadInput
+from matchlight.core import IMAGE, TEXT, BadInput, Matcher
 from matchlight.data.noise import mismatch
 from matchlight.data.noise.truth import WRONG
 from matchlight.files import read_npz
+from matchlight.inputs.batches import Table
+from matchlight.methods import dive, vse
 from matchlight.methods.ncr_plus import MeasureThenTrust
 from matchlight.parts.canonical_correlation import SOFTENED
+from matchlight.parts.canonical_start import start_canonically
+from matchlight.runs.folder import Run
 from matchlight.runs.train_run import train
 from matchlight.training import closed_form
 from matchlight.training.closed_form import LossesAmongRivals, recognised
@@ -33,8 +37,23 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def settings(bert: str, **more: Any) -> dict[str, Any]:
+    if more.get("scorer") == "dive":
+        more = {"slots": 2, "hidden": 8, "heads": 2, "head_dim": 4, "depth": 1, **more}
     small = {"sentences": bert, "dim": 8, "epochs": 3, "batch": 32, "peers": 2, "drop_words": 0.0, "preset": "paper"}
     return {"measure": "closed", "device": "cpu", **small, **more}
+
+
+def phases(run: Run) -> list[str]:
+    return [json.loads(line)["phase"] for line in (run.folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def closed_forms(monkeypatch: pytest.MonkeyPatch) -> list[closed_form.ClosedForm]:
+    """All that are found while a test runs."""
+    found: list[closed_form.ClosedForm] = []
+    original = closed_form.closed_form
+    monkeypatch.setattr(closed_form, "closed_form", lambda *given: found.append(original(*given)) or found[-1])
+    return found
 
 
 def correlated(pictures: int = 300, captions: int = 2, *, wrong: float = 0.5) -> tuple[Any, ...]:
@@ -105,11 +124,8 @@ def test_what_has_no_rivals_is_recognised_for_sure() -> None:
 @pytest.mark.parametrize("scorer", ["vse_infty", "dive"])
 def test_training_begins_with_what_was_measured(tmp_path: Path, bert: str, scorer: str) -> None:
     pairs, truth = mismatch(tiny_pairs(160, 2), ratio=0.4, per="picture", seed=1)
-    given = settings(bert, scorer=scorer, relabel=False)
-    given |= {"slots": 2, "hidden": 8, "heads": 2, "head_dim": 4, "depth": 1} if scorer == "dive" else {}
-    train("ncr+", pairs, tmp_path / "run", **given)
-    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["phase"] for line in log] == ["trust"] * 3
+    run = train("ncr+", pairs, tmp_path / "run", **settings(bert, scorer=scorer, relabel=False))
+    assert phases(run) == ["trust"] * 3
     found, rows = read_npz(tmp_path / "run" / "division.npz", "training writes it"), pairs.rows("train")
     wrong = np.isin(rows, truth.rows_that_are(WRONG))
     assert roc_auc_score(wrong, found["loss_A"][rows]) > 0.8
@@ -145,14 +161,66 @@ def test_a_stopped_run_goes_on_with_the_same_trust(tmp_path: Path, bert: str, mo
         assert torch.equal(value, resumed.matcher.state_dict()[name]), name
 
 
-def test_vectors_are_of_the_items_that_are_trained_on(
-    tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scorer", ["vse_infty", "dive"])
+@pytest.mark.parametrize(("measure", "starts"), [("closed", 2), ("networks", 4)])
+def test_networks_begin_once_unless_they_measured_in_a_round_of_their_own(
+    tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch, scorer: str, measure: str, starts: int
 ) -> None:
-    pairs, found = tiny_pairs(120, 2), []
-    original = closed_form.closed_form
-    monkeypatch.setattr(closed_form, "closed_form", lambda *given: found.append(original(*given)) or found[-1])
+    pairs, begun = tiny_pairs(60, 2), []
+
+    def watched(matcher: Matcher, table: Table, rows: np.ndarray, seed: int) -> None:
+        begun.append(rows)
+        start_canonically(matcher, table, rows, seed)
+
+    for module in (vse, dive):
+        monkeypatch.setattr(module, "start_canonically", watched)
+    given = settings(bert, scorer=scorer, projections="canonical", measure=measure, epochs=2)
+    train("ncr+", pairs, tmp_path / "run", **given)
+    assert len(begun) == starts
+    for rows in begun:
+        np.testing.assert_array_equal(rows, pairs.rows("train"))
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({}, ["trust", "trust"]),
+        ({"sentences": None}, ["measure", "trust"]),
+        ({"warm": 1}, ["measure", "trust"]),
+        ({"measure": "networks"}, ["measure", "trust"]),
+        ({"finetune": True, "pixels": 32, "freeze_epochs": 0, "peers": 1}, ["measure", "trust"]),
+    ],
+    ids=str,
+)
+def test_unless_told_otherwise_the_closed_form_measures_wherever_it_can(
+    tmp_path: Path, bert: str, closed_forms: list[closed_form.ClosedForm], more: dict[str, Any], names: list[str]
+) -> None:
+    pairs = tiny_pictures(18) if more.get("finetune") else tiny_pairs(60, 2)
+    run = train("ncr+", pairs, tmp_path / "run", **settings(bert, **{"measure": "auto", "epochs": 2, **more}))
+    assert phases(run) == names and len(closed_forms) == (0 if "measure" in names else 1)
+
+
+@pytest.mark.parametrize("measure", ["auto", "closed"])
+def test_networks_that_come_from_another_run_measure_other_pairs_unless_the_closed_form_was_asked_for(
+    tmp_path: Path, bert: str, closed_forms: list[closed_form.ClosedForm], measure: str
+) -> None:
+    pairs = tiny_pairs(90, 2)
+    first = train("ncr+", pairs, tmp_path / "first", **settings(bert, measure=measure, epochs=1))
+    other, _ = mismatch(pairs, ratio=0.4, seed=2)
+    second = train("ncr+", other, tmp_path / "second", device="cpu", start=first, epochs=1)
+    assert phases(second) == ["trust"] and len(closed_forms) == (1 if measure == "auto" else 2)
+    found, rows = read_npz(second.folder / "division.npz", "training writes it"), other.rows("train")
+    assert np.isfinite(found["clean_A"][rows]).all()
+    alike = np.array_equal(found["loss_A"][rows], found["loss_B"][rows])  # two networks disagree
+    assert alike == (measure == "closed")
+
+
+def test_vectors_are_of_the_items_that_are_trained_on(
+    tmp_path: Path, bert: str, closed_forms: list[closed_form.ClosedForm]
+) -> None:
+    pairs = tiny_pairs(120, 2)
     train("ncr+", pairs, tmp_path / "run", **settings(bert, epochs=1))
-    (one,), rows = found, pairs.rows("train")
+    (one,), rows = closed_forms, pairs.rows("train")
     for side, places in ((IMAGE, np.unique(pairs.picture[rows])), (TEXT, rows)):
         lengths = one.vectors[side].norm(dim=1).numpy()
         np.testing.assert_allclose(lengths[places], 1, rtol=1e-5)

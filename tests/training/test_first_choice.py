@@ -17,7 +17,7 @@ from matchlight.inputs.weights import weight_store
 from matchlight.methods.captioning import Described
 from matchlight.parts.objectives import Hinge, SoftmaxLoss
 from matchlight.training.first_choice import first_choice
-from matchlight.training.registry import methods
+from matchlight.training.registry import methods, settings_of
 from tests.tiny import tiny_pairs, tiny_pictures, tiny_settings
 
 
@@ -34,6 +34,18 @@ def test_the_choice_follows_data_machine_and_weights(monkeypatch: pytest.MonkeyP
     assert first_choice(vectors, "cpu").method == "mrl"
     with pytest.raises(BadInput, match="name a method"):
         first_choice(replace(vectors, labels=None), "cpu")
+
+
+@pytest.mark.parametrize("weights", [None, Path("somewhere")])
+def test_what_is_chosen_for_a_gpu_can_be_built_with_a_sentence_encoder_or_without(
+    monkeypatch: pytest.MonkeyPatch, weights: Path | None
+) -> None:
+    monkeypatch.setattr(weight_store, "here", lambda asked: weights)
+    choice = first_choice(tiny_pairs(24, 2), "cuda")
+    settings, _ = settings_of(methods()[choice.method], choice.settings, pairs=30000, device="cuda")
+    sizes = Sizes(pairs=10, pictures=5, image="regions", image_dim=8, regions=4, vocabulary=20)
+    recipe = methods()[choice.method].build(sizes, **settings)
+    assert (recipe.begin is not None) == (weights is not None)  # only what was read before can be correlated
 
 
 def test_the_heads_are_trained_in_bfloat16_only_where_the_processor_multiplies_in_it(monkeypatch) -> None:

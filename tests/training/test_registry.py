@@ -65,7 +65,7 @@ def test_a_name_that_two_methods_use_can_be_given_to_either() -> None:
     given, _ = settings_of(
         methods()["ncr+"], {"scorer": "pcme", "pcme.measure": "probability"}, pairs=100, device="cuda"
     )
-    assert given["measure"] == "gce" and given["pcme.measure"] == "probability"
+    assert given["measure"] == "auto" and given["pcme.measure"] == "probability"
 
 
 def test_the_name_of_the_method_below_may_stand_before_any_of_its_arguments() -> None:
