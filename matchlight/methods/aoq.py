@@ -89,7 +89,8 @@ class SecondRound(Strategy):
     def _with_companions(self, phase: Phase) -> Phase:
         if phase.objective is not None and self.scratch:  # a gentle start has no use for the hardest
             return phase
-        return replace(phase, objective=None, companions=self.companions, name="second round")
+        harder = phase.hardness if self.scratch else None  # without a gentle start there is nothing to come from
+        return replace(phase, objective=None, hardness=harder, companions=self.companions, name="second round")
 
     def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """As the base's."""

@@ -7,6 +7,7 @@ network trains on the *other's* split, and the labels of both halves are rectifi
 Departs from the paper: captions of one picture are no negatives of it (`siblings="negatives"` counts them); a batch's
 labels are predicted just before its own step. From the code: a pair's label is its own (`label_mode=paper`; `matrix`
 and `first` are what two releases computed), an empty half or a half of one pair is passed over, and q = 0 predicts 0.
+In neither: `harden`, epochs from all negatives to the hardest.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from matchlight.files import write_npz
 from matchlight.inputs.batches import fewest
 from matchlight.methods.sgraf import SGR, read_ncr
 from matchlight.methods.vse import VSEInfinity
-from matchlight.parts.objectives import INF, Contrast, contrast, hinge_all
-from matchlight.training.arguments import Arguments, BuiltOn, Count, NonNegative, Portion, Whole, with_known
+from matchlight.parts.objectives import Contrast, contrast, hardest_cost, hinge_all
+from matchlight.training.arguments import Arguments, BuiltOn, Count, Hardening, NonNegative, Portion, Whole, with_known
 from matchlight.training.checkpoints import State
 from matchlight.training.contract import Phase, Recipe, Siblings, Strategy, TrainingRun
 from matchlight.training.division import clean_probability, looks_clean
 from matchlight.training.pair_losses import over_rows, scored
 from matchlight.training.registry import Method, name_of
+from matchlight.training.strategies import hardness
 
 FIRST, LAST = "division-first.npz", "division.npz"  # right after the warm-up, and at the end of a run
 
@@ -89,7 +91,10 @@ class AllNegatives(Objective):
 
 
 class SoftMargin(Objective):
-    """The hardest negative against a margin that follows the pair's label: `batch.extra["trust"]`, (P,) or (P, P)."""
+    """The hardest negative against a margin that follows the pair's label: `batch.extra["trust"]`, (P,) or (P, P).
+
+    Where a batch has `extra["hardness"]`, it counts by that share and the mean of all negatives by the rest.
+    """
 
     def __init__(self, *, margin: float, kind: str, siblings: str):
         super().__init__()
@@ -104,11 +109,8 @@ class SoftMargin(Objective):
         trust = batch.extra.get("trust", torch.ones_like(c.own))
         margin = soft_margin(trust.to(c.own.dtype), margin=self.margin, kind=self.kind)
         ways = {"i2t": margin, "t2i": margin.T} if margin.dim() == 2 else dict.fromkeys(("i2t", "t2i"), margin[:, None])
-        return {name: _hardest(ways[name] - c.own[:, None] + s, ok) for name, (s, ok) in c.directions().items()}
-
-
-def _hardest(cost: Tensor, ok: Tensor) -> Tensor:
-    return cost.masked_fill(~ok, -INF).amax(1).relu()
+        costs = {name: (ways[name] - c.own[:, None] + s, ok) for name, (s, ok) in c.directions().items()}
+        return {name: hardest_cost(cost, ok, batch.extra.get("hardness")) for name, (cost, ok) in costs.items()}
 
 
 # ---- co-teaching ----------------------------------------------------------------------------------------------------
@@ -121,6 +123,7 @@ class CoTeaching(Strategy):
 
     def __init__(self, arguments: NCR, *, warm: int, siblings: str):
         self.warm, self.epochs, self.threshold = warm, arguments.epochs, arguments.threshold
+        self.harden = arguments.harden
         self.margin, self.siblings, self.label_mode = arguments.margin, siblings, arguments.label_mode
         self.gentle = AllNegatives(margin=self.margin, siblings=siblings)
         self.divided = -1  # the epoch the present division was made for
@@ -137,7 +140,8 @@ class CoTeaching(Strategy):
         if self.divided != epoch:
             self._divide(run, epoch)
         late = epoch - self.warm >= (self.epochs - self.warm) // 2
-        return [self._phase(run, name, late=late) for name in self.networks]
+        harder = hardness(epoch, warm=self.warm, harden=self.harden)
+        return [replace(self._phase(run, name, late=late), hardness=harder) for name in self.networks]
 
     def _divide(self, run: TrainingRun, epoch: int) -> None:
         for k, name in enumerate(self.networks):
@@ -252,7 +256,10 @@ class CoTeaching(Strategy):
 
 
 def one_network(scorer: Arguments, sizes: Sizes) -> Recipe:
-    """The recipe of a scorer that two networks are made of."""
+    """The recipe of a scorer that two networks are made of, whose own hinge is put away."""
+    if isinstance(scorer, Hardening) and scorer.harden:
+        alone = name_of(scorer)
+        raise BadInput(f"harden={scorer.harden}: only ncr, or {alone} alone, has a hardest negative; here harden=0")
     recipe = scorer.recipe(sizes)
     if recipe.strategy.networks != ("A",):
         raise BadInput(f"scorer={name_of(scorer)}: it is two networks already; sgr, saf, scan or vse_infty is one")
@@ -268,11 +275,12 @@ def restarted(epoch: int, step: int, steps: int, *, rates: Schedule, warm: int) 
 class NCR(BuiltOn):
     """NCR on any scorer of one network; `warm` of the `epochs` (at most half) are warm-up.
 
+    Over the `harden` epochs after it, each pair's cost comes from the mean over its negatives to that of the hardest.
     A run `until="warm-up"` ends there, once its pairs are divided: all that the paper's figure of losses needs.
     """
 
     base_field: ClassVar[str] = "scorer"
-    shared: ClassVar[frozenset[str]] = frozenset({"epochs", "margin", "siblings", "warm"})
+    shared: ClassVar[frozenset[str]] = frozenset({"epochs", "harden", "margin", "siblings", "warm"})
 
     scorer: Arguments = field(default_factory=SGR)
     label_mode: Literal["paper", "matrix", "first"] = "paper"
@@ -280,6 +288,7 @@ class NCR(BuiltOn):
     threshold: Portion = 0.5
     margin: NonNegative = 0.2
     warm: Whole = 5
+    harden: Whole = 0
     epochs: Count = 45
     until: Literal["end", "warm-up"] = "end"
     siblings: Siblings = "masked"
@@ -291,7 +300,7 @@ class NCR(BuiltOn):
     def recipe(self, sizes: Sizes) -> Recipe:
         """The scorer's recipe, with two networks, soft margins and co-teaching."""
         siblings = "negatives" if self.label_mode != "paper" else self.siblings  # their labels need square batches
-        scorer = with_known(self.scorer, margin=self.margin, epochs=self.epochs, siblings=siblings)
+        scorer = with_known(self.scorer, margin=self.margin, epochs=self.epochs, siblings=siblings, harden=0)
         base = one_network(scorer, sizes)
         warm = min(self.warm, self.epochs // 2)
         if self.until == "warm-up" and not warm:

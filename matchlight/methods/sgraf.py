@@ -8,7 +8,7 @@ Departs from the paper: captions of the same picture are never negatives (`sibli
 code does); a run of SGRAF keeps the epoch whose averaged scores are best on validation, the authors the best epoch of
 each network. From the code: any number of regions (their BatchNorm is built for 36), padded regions do not count, and
 biases that a softmax cancels are left out. `batch_norm="batch"` gives SAF's gate one set of statistics a batch in
-training; the code's are one a caption.
+training; the code's are one a caption. In neither: `harden`, epochs from all negatives to the hardest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from matchlight.methods.similarity_vectors import SimilarityVectors
 from matchlight.methods.whole_vectors import Regions, WordStates
 from matchlight.parts.encoders import gru_names
 from matchlight.parts.objectives import Hinge
-from matchlight.training.arguments import Count, Pictures, Ranking, Share, Staircase, Training, Value, Whole, above
+from matchlight.training.arguments import Count, Hardening, Pictures, Share, Staircase, Training, Value, Whole, above
 from matchlight.training.contract import Recipe
 from matchlight.training.registry import Checkpoint, Foreign, Method, renamed
 from matchlight.training.schedules import staircase
@@ -47,7 +47,7 @@ def stairs(epoch: int, step: int, steps: int, *, sgr: int, saf: int) -> Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimilarityArguments(Pictures, Ranking, Staircase, Training):
+class SimilarityArguments(Pictures, Hardening, Staircase, Training):
     """What the three methods have in common."""
 
     dim: Count = 1024
@@ -73,11 +73,13 @@ class SimilarityArguments(Pictures, Ranking, Staircase, Training):
 
     def trained(self, matcher: Callable[[], Matcher], schedule: Schedule) -> Recipe:
         """How all three are trained: a hinge, Adam, a staircase."""
+        self.check_hardening(hardest=self.hardest)
         loss = partial(Hinge, margin=self.margin, siblings=self.siblings)
+        gentle = WarmUp(loss(hardest=False), epochs=self.warm, harden=self.harden)
         recipe = Recipe(
             matcher=matcher,
             objective=partial(loss, hardest=self.hardest),
-            strategy=WarmUp(loss(hardest=False), epochs=self.warm) if self.warm else Plain(),
+            strategy=gentle if self.warm or self.harden else Plain(),
             groups=partial(groups, rate=self.rate),
             schedule=schedule,
             epochs=self.epochs,
@@ -140,7 +142,7 @@ class SGRAF(SimilarityArguments):
             return recipe
         gentle = Hinge(margin=self.margin, hardest=False, siblings=self.siblings)
         epochs = {"A": self.epochs, "B": min(self.saf_epochs or self.epochs, self.epochs)}
-        strategy = Apart(epochs, warm=self.warm, gentle=gentle)
+        strategy = Apart(epochs, warm=self.warm, gentle=gentle, harden=self.harden)
         return replace(recipe, matchers={"A": reasons, "B": filters}, strategy=strategy)
 
 

@@ -8,7 +8,8 @@ repositories do); BatchNorm ignores padded regions. VSE++ reads region or grid f
 paper does not do. Further losses (`loss=infonce | rclog | gce`), the mean of the largest values as pooling
 (`pooling=top`) and the one-cycle rate belong to neither paper: with `preset=dual` they make the plain dual encoder that
 robust methods build on. So do captions read by a sentence encoder other than BERT, and projections that begin with
-canonical correlation (`sentences=NAME`, `projections=canonical`).
+canonical correlation (`sentences=NAME`, `projections=canonical`). In neither: `harden`, epochs from all negatives to
+the hardest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from matchlight.parts.similarities import Dot, Order
 from matchlight.training.arguments import (
     Count,
     Fraction,
+    Hardening,
     NonNegative,
     Positive,
     Ranking,
@@ -194,7 +196,7 @@ class PooledPieces(ReadPieces):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VSEInfinity(TunedPictures, Ranking, Training):
+class VSEInfinity(TunedPictures, Hardening, Training):
     """VSE-infinity; with `loss=infonce | rclog | gce` a plain dual encoder that trains on probabilities.
 
     With `sentences=NAME` a pretrained sentence encoder reads the captions. It learns at the share `sentences_rate` of
@@ -231,6 +233,7 @@ class VSEInfinity(TunedPictures, Ranking, Training):
 
     def recipe(self, sizes: Sizes) -> Recipe:
         """Networks, losses, rates and epochs."""
+        self.check_hardening()
         hinge = partial(Hinge, margin=self.margin, siblings=self.siblings)
         rates = (
             partial(one_cycle, epochs=self.epochs)
@@ -239,11 +242,12 @@ class VSEInfinity(TunedPictures, Ranking, Training):
         )
         frozen = self.freeze_epochs if self.finetune else 0
         words = 0.0 if self.sentences else self.drop_words  # pieces are dropped by their encoder, which knows words
-        gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=frozen or None)
+        ramp = frozen if frozen and self.warm else None
+        gentle = WarmUp(hinge(hardest=False), epochs=self.warm, ramp=ramp, harden=self.harden)
         return Recipe(
             matcher=partial(self.network, sizes),
             objective=hinge if self.loss == "hinge" else self.softmax_loss,
-            strategy=gentle if self.warm and self.loss == "hinge" else Plain(),
+            strategy=gentle if (self.warm or self.harden) and self.loss == "hinge" else Plain(),
             begin=start_canonically if self.starts_canonically() else None,
             groups=partial(
                 groups, rate=self.rate, backbone=self.backbone_rates(), reader=self.sentences_rate, decay=self.decay

@@ -63,6 +63,24 @@ def hinge_hardest(c: Contrast, margin: Tensor | float) -> Terms:
     return {name: (floor + score).relu() for name, score in worst.items()}
 
 
+def hardest_cost(cost: Tensor, ok: Tensor, hardness: Tensor | None = None) -> Tensor:
+    """(P,) the hinge cost of each pair's hardest negative, of `cost` (P, N) before it is cut at 0.
+
+    With `hardness` (P,) that has this share, and the mean over all of the pair's negatives has the rest.
+    """
+    worst = cost.masked_fill(~ok, -INF).amax(1).relu()
+    if hardness is None:
+        return worst
+    mean = (cost.relu() * ok).sum(1) / ok.sum(1).clamp(min=1)
+    return (1 - hardness) * mean + hardness * worst
+
+
+def hinge_hardening(c: Contrast, margin: Tensor | float, hardness: Tensor) -> Terms:
+    """Per pair, both ways, between the mean hinge cost of its negatives (`hardness` 0) and that of the hardest (1)."""
+    floor = (margin - c.own)[:, None]
+    return {name: hardest_cost(floor + score, ok, hardness) for name, (score, ok) in c.directions().items()}
+
+
 def log_probabilities(c: Contrast, temperature: float) -> dict[str, tuple[Tensor, Tensor]]:
     """Per direction: log probability (P,) of the pair's own partner, and of each negative (P, N), -inf where barred."""
     out = {}
@@ -100,7 +118,10 @@ def generalised_cross_entropy(c: Contrast, *, temperature: float, q: float = 0.5
 
 
 class Hinge(Objective):
-    """Ranking loss with a margin; `hardest=False` sums over all negatives (the warm-up of later methods)."""
+    """Ranking loss with a margin; `hardest=False` sums over all negatives (the warm-up of later methods).
+
+    Where a batch has `extra["hardness"]`, the hardest negative counts by that share and the mean of all by the rest.
+    """
 
     def __init__(self, *, margin: float = 0.2, hardest: bool = True, siblings: str = "masked"):
         super().__init__()
@@ -112,6 +133,8 @@ class Hinge(Objective):
         """One term a direction, (P,) each."""
         assert scores.matrix is not None
         c = contrast(scores.matrix, batch, siblings=self.siblings)
+        if self.hardest and (hardness := batch.extra.get("hardness")) is not None:
+            return hinge_hardening(c, self.margin, hardness)
         return (hinge_hardest if self.hardest else hinge_all)(c, self.margin)
 
 

@@ -171,6 +171,19 @@ class Ranking(Arguments):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hardening(Ranking):
+    """The same, where the hinge may come from all negatives to the hardest over `harden` epochs after the warm-up."""
+
+    harden: Whole = 0
+
+    def check_hardening(self, *, hardest: bool = True) -> None:
+        """One clear line where there is no hinge with the hardest negative to come to."""
+        missing = [*(["loss=hinge"] if self.loss != "hinge" else []), *([] if hardest else ["hardest=true"])]
+        if self.harden and missing:
+            raise BadInput(f"harden={self.harden} leads to a hinge with the hardest negative: add {' '.join(missing)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Staircase(Arguments):
     """A rate that falls to a tenth every so many epochs."""
 

@@ -37,6 +37,7 @@ class Phase:
     companions: Companions | None = None  # more pairs to score beside a batch's rows
     order: Order | None = None  # None: shuffled, in batches
     weight: Callable[[int, int], float] | None = None  # (step, steps) -> factor on the loss, for ramps
+    hardness: Callable[[int, int], float] | None = None  # (step, steps) -> what `batch.extra["hardness"]` holds
     name: str = "train"
     pictures: np.ndarray | None = None  # (C,) for every row of the table another picture than its own to learn it with
     together: bool = False  # `order` keeps a picture's captions together: it is read once for them, from pixels too

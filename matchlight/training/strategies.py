@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -16,20 +16,31 @@ class Plain(Strategy):
     """Every epoch is one pass over all training rows with the network's own objective."""
 
 
-class WarmUp(Strategy):
-    """The first `epochs` train with a gentler objective (all negatives instead of the hardest), the rest plainly."""
+def hardness(epoch: int, *, warm: int, harden: int) -> Callable[[int, int], float] | None:
+    """The share of the hardest negative by (step, steps), from 0 to 1 over the `harden` epochs after the warm-up."""
+    done = epoch - warm
+    return (lambda step, steps: (done + step / steps) / harden) if 0 <= done < harden else None
 
-    def __init__(self, objective: Objective, *, epochs: int, ramp: int | None = None):
+
+class WarmUp(Strategy):
+    """The first `epochs` train with a gentler objective (all negatives instead of the hardest), the rest plainly.
+
+    Over the `harden` epochs that follow them, a hinge comes from all negatives to the hardest.
+    """
+
+    def __init__(self, objective: Objective, *, epochs: int, ramp: int | None = None, harden: int = 0):
         self.objective = objective
         self.epochs = epochs
+        self.harden = harden
         self.ramp = ramp  # the epoch whose loss grows linearly from 0, after a frozen backbone is released
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
-        """One phase, with the objective and the ramp of its epoch."""
+        """One phase, with the objective, the ramp and the hardness of its epoch."""
         warm = epoch < self.epochs
+        objective, harder = self.objective if warm else None, hardness(epoch, warm=self.epochs, harden=self.harden)
         ramp = (lambda step, steps: step / steps) if epoch == self.ramp else None
         name = "warm-up" if warm else "train"
-        return [Phase(rows=run.rows, objective=self.objective if warm else None, weight=ramp, name=name)]
+        return [Phase(rows=run.rows, objective=objective, weight=ramp, hardness=harder, name=name)]
 
 
 def in_whole_pictures(run: TrainingRun, phase: Phase) -> Phase:
@@ -52,17 +63,19 @@ class Together(WarmUp):
 class Apart(Strategy):
     """Networks that learn nothing from each other, each over all rows for its own epochs; scores are averaged."""
 
-    def __init__(self, epochs: dict[str, int], *, warm: int = 0, gentle: Objective | None = None):
+    def __init__(self, epochs: dict[str, int], *, warm: int = 0, gentle: Objective | None = None, harden: int = 0):
         self.networks = tuple(epochs)
         self.epochs = epochs
         self.warm = warm  # first epochs with the gentler objective
         self.gentle = gentle
+        self.harden = harden  # epochs after those, over which a hinge comes to the hardest negative
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network that is not done yet."""
         objective = self.gentle if epoch < self.warm else None
+        harder = hardness(epoch, warm=self.warm, harden=self.harden)
         going = [name for name in self.networks if epoch < self.epochs[name]]
-        return [Phase(rows=run.rows, network=name, objective=objective) for name in going]
+        return [Phase(rows=run.rows, network=name, objective=objective, hardness=harder) for name in going]
 
     def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """All networks, averaged."""

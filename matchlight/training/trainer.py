@@ -206,6 +206,7 @@ class Trainer:
         devices.seed(self._step_seed(devices.rank()), shared=self._step_seed(0))
         network.set_rates(self.recipe.schedule(self.epoch, self.step, steps))
         batch = self.recipe.strategy.before_step(self, phase, batch)  # sees items before anything is dropped or cropped
+        batch = self._hardened(phase, batch, steps)
         network.matcher.train()
         objective = phase.objective or network.objective
         objective.train()
@@ -219,6 +220,13 @@ class Trainer:
         self.losses.append(found["loss"])
         if "evidence" in found:
             self.seen.append((batch.row, found["evidence"]))
+
+    def _hardened(self, phase: Phase, batch: Batch, steps: int) -> Batch:
+        """The batch with its hardness where its phase has one: as a tensor, since a graph reads no numbers anew."""
+        if phase.hardness is None:
+            return batch
+        share = phase.hardness(self.step, steps)
+        return batch.with_extra(hardness=torch.full_like(batch.row, share, dtype=torch.float32))
 
     def _update(
         self, network: Network, objective: Objective, batch: Batch, *, draw: Seed, scale: float | torch.Tensor

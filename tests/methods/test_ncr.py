@@ -16,7 +16,9 @@ from matchlight.core import IMAGE, TEXT, BadInput, Batch, Items, Scores
 from matchlight.data.noise import mismatch
 from matchlight.inputs.batches import collate
 from matchlight.inputs.prepare import View, prepare
-from matchlight.methods.ncr import AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
+from matchlight.methods.ncr import NCR, AllNegatives, CoTeaching, SoftMargin, mean_costs, predicted, soft_margin
+from matchlight.methods.ncr_plus import NCRPlus
+from matchlight.methods.sgraf import SGR
 from matchlight.parts.objectives import Hinge, contrast
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.train_run import train
@@ -98,6 +100,25 @@ def test_full_trust_is_the_plain_loss_of_the_hardest_negative() -> None:
     trusted = total(SoftMargin(kind="exponential", **SOFT), drawn(), batch.with_extra(trust=torch.ones(11)))
     assert trusted == pytest.approx(total(Hinge(siblings="negatives"), drawn(), batch))
     assert trusted == pytest.approx(total(SoftMargin(kind="exponential", **SOFT), drawn(), batch))
+
+
+@pytest.mark.parametrize("shape", [(11,), (11, 11)])
+def test_hardening_goes_from_the_mean_to_the_hardest_with_each_pairs_own_margin(shape: tuple[int, ...]) -> None:
+    scores, label = drawn(), torch.rand(shape, generator=torch.Generator().manual_seed(3))
+    margin = soft_margin(label, margin=0.2, kind="linear").expand(11, 11)
+    margin = margin if len(shape) == 2 else margin.T
+    mean = {"i2t": torch.zeros(11), "t2i": torch.zeros(11)}
+    for a in range(11):
+        for b in range(11):
+            if a != b:
+                mean["i2t"][a] += (margin[a, b] + scores[a, b] - scores[a, a]).relu() / 10
+                wide = margin[b, a] if len(shape) == 2 else margin[a, 0]
+                mean["t2i"][a] += (wide + scores[b, a] - scores[a, a]).relu() / 10
+    loss, batch = SoftMargin(kind="linear", **SOFT), square(11).with_extra(trust=label)
+    hardest = loss(Scores(scores), {}, batch)
+    for share in (0.0, 0.3, 1.0):
+        found = loss(Scores(scores), {}, batch.with_extra(hardness=torch.full((11,), share)))
+        assert_close(found, {name: (1 - share) * mean[name] + share * hardest[name] for name in mean})
 
 
 def test_the_recorded_losses_of_the_authors_come_out(parity: Path) -> None:
@@ -201,8 +222,35 @@ def test_an_empty_half_ends_nothing(tmp_path: Path, w: float) -> None:
     assert batches and all(len(part) > 1 for part in batches)
 
 
+def test_hardening_follows_the_warm_up_through_batches_of_both_kinds(tmp_path: Path) -> None:
+    run = teaching(tmp_path, harden=3)
+    strategy: Any = run.recipe.strategy
+    phases = [strategy.phases(run, epoch) for epoch in range(6)]
+    found = [[phase.hardness and phase.hardness(1, 4) for phase in both] for both in phases]
+    assert found[:2] == [[None] * 2] * 2 and found[5] == [None] * 2
+    assert found[2:5] == [pytest.approx([(done + 0.25) / 3] * 2) for done in range(3)]
+
+
+def test_hardening_is_of_ncr_itself_whatever_its_scorer_says() -> None:
+    sizes = prepare(tiny_pairs(), View("given"), device=torch.device("cpu")).sizes
+    assert Chosen.of(methods()["ncr"]).check_known({"harden": 2}) == {"harden": 2}
+    recipe = NCR(scorer=SGR(hardest=False, harden=3), harden=2).recipe(sizes)
+    assert isinstance(recipe.strategy, CoTeaching) and recipe.strategy.harden == 2
+    assert NCR().recipe(sizes).strategy.harden == 0
+    with pytest.raises(BadInput, match="harden=2: only ncr, or sgr alone, .* here harden=0"):
+        NCRPlus(scorer=SGR(harden=2)).recipe(sizes)
+
+
 @pytest.mark.parametrize(
-    "more", [{"label_mode": "matrix"}, {"label_mode": "first"}, {"scorer": "vse_infty"}, {"scorer": "scan"}]
+    "more",
+    [
+        {"label_mode": "matrix"},
+        {"label_mode": "first"},
+        {"scorer": "vse_infty"},
+        {"scorer": "scan"},
+        {"warm": 1, "harden": 3},
+        {"warm": 0, "harden": 1, "label_mode": "matrix"},
+    ],
 )
 def test_every_mode_and_scorer_trains_and_leaves_its_division(tmp_path: Path, more: dict[str, Any]) -> None:
     pairs = mismatch(tiny_pairs(), ratio=0.3, seed=1)[0]

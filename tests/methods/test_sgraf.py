@@ -28,6 +28,7 @@ from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.runs.importing import import_checkpoints
 from matchlight.scoring.encode import encode
 from matchlight.training.registry import find, settings_of
+from matchlight.training.strategies import Plain
 from tests.fixtures import imported, loss_value, recorded_batch
 from tests.reference import sgraf as slow
 
@@ -362,6 +363,34 @@ def test_warm_up_epochs_use_all_negatives() -> None:
     for build in (sgraf.SGR, sgraf.SGRAF):
         strategy = build(**TINY, warm=1).recipe(SIZES).strategy
         assert strategy.phases(run, 0)[0].objective.hardest is False and strategy.phases(run, 1)[0].objective is None
+
+
+def test_hardening_begins_after_the_warm_up_and_ends_at_the_hardest() -> None:
+    run = Namespace(rows=np.arange(4), networks={})
+    for build in (sgraf.SGR, sgraf.SAF, sgraf.SGRAF):
+        for warm in (0, 1):
+            strategy = build(**TINY, warm=warm, harden=2).recipe(SIZES).strategy
+            phases = [strategy.phases(run, epoch)[-1] for epoch in range(warm + 3)]
+            found = [None if phase.hardness is None else phase.hardness(1, 4) for phase in phases]
+            assert found == [None] * warm + [0.125, 0.625, None]
+            assert [phase.objective is None for phase in phases] == [False] * warm + [True] * 3
+
+
+def test_without_hardening_no_phase_has_a_hardness() -> None:
+    run = Namespace(rows=np.arange(4), networks={})
+    for build in (sgraf.SGR, sgraf.SAF, sgraf.SGRAF):
+        for warm in (0, 1):
+            strategy = build(**TINY, warm=warm).recipe(SIZES).strategy
+            assert all(phase.hardness is None for epoch in range(3) for phase in strategy.phases(run, epoch))
+    assert type(sgraf.SGR(**TINY).recipe(SIZES).strategy) is Plain
+
+
+@pytest.mark.parametrize("build", [sgraf.SGR, sgraf.SAF, sgraf.SGRAF])
+def test_hardening_towards_no_hardest_negative_is_refused(build: Any) -> None:
+    with pytest.raises(BadInput, match="harden=2 .* add hardest=true$"):
+        build(**TINY, harden=2, hardest=False).recipe(SIZES)
+    with pytest.raises(BadInput, match="harden=2 .* add loss=hinge hardest=true$"):
+        build(**TINY, harden=2, hardest=False, loss="rclog").recipe(SIZES)
 
 
 def test_networks_have_the_published_number_of_parameters_less_the_biases_a_softmax_cancels() -> None:

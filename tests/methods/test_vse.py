@@ -17,6 +17,7 @@ from matchlight.parts.objectives import Hinge
 from matchlight.runs.evaluation import evaluate, split_scores
 from matchlight.scoring.encode import encode
 from matchlight.training import schedules
+from matchlight.training.strategies import Plain, WarmUp
 from tests.fixtures import imported, loss_value, recorded_batch
 
 FIXTURES = {"vsepp": "vse++", "vse_infty": "vse_infty"}
@@ -86,6 +87,13 @@ def test_region_features_enter_vse_plus_plus_through_their_mean() -> None:
 def test_a_word_that_is_no_choice_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         vse.VSEInfinity(**wrong).recipe(SIZES)
+
+
+def test_hardening_needs_the_hinge() -> None:
+    with pytest.raises(BadInput, match="harden=2 .* add loss=hinge$"):
+        vse.VSEInfinity(loss="infonce", harden=2).recipe(SIZES)
+    found = [type(vse.VSEInfinity(warm=0, harden=harden).recipe(SIZES).strategy) for harden in (0, 2)]
+    assert found == [Plain, WarmUp]
 
 
 def test_rates_follow_their_papers() -> None:

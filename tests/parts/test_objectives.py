@@ -66,6 +66,44 @@ def test_a_pair_without_negatives_costs_nothing_and_has_a_finite_gradient() -> N
         assert torch.isfinite(grad).all()
 
 
+def test_a_hardening_hinge_on_a_hand_worked_case() -> None:
+    scores = tensor([[0.5, 0.4, 0.6], [0.1, 0.5, 0.1], [0.1, 0.1, 0.5]])
+    batch = batch_of([0, 1, 2]).with_extra(hardness=torch.full((3,), 0.25))
+    terms = Hinge()(Scores(scores), {}, batch)
+    assert_close(terms["i2t"], tensor([0.225, 0.0, 0.0]))  # costs .1 and .3: .75 * .2 + .25 * .3
+    assert_close(terms["t2i"], tensor([0.0, 0.0625, 0.1875]))  # costs .1 | .3, and 0: .75 * half + .25 * all of it
+
+
+@pytest.mark.parametrize("siblings", ["masked", "negatives"])
+def test_a_hardening_hinge_begins_at_the_mean_of_all_and_ends_at_the_hardest(siblings: str) -> None:
+    owners = [0, 0, 1, 2, 2, 3]
+    batch, matrix = batch_of(owners), torch.rand(4, 6, generator=torch.Generator().manual_seed(0))
+    c = contrast(matrix, batch, siblings=siblings)
+    count = {name: ok.sum(1) for name, (_, ok) in c.directions().items()}
+    mean = {name: cost / count[name] for name, cost in hinge_all(c, 0.2).items()}
+    for share, wanted in ((0.0, mean), (1.0, hinge_hardest(c, 0.2))):
+        leaf = matrix.clone().requires_grad_()
+        hard = batch.with_extra(hardness=torch.full((6,), share))
+        found = Hinge(siblings=siblings)(Scores(leaf), {}, hard)
+        assert_close(found, wanted)
+    (grad,) = torch.autograd.grad(Hinge().total(found), leaf)
+    assert torch.isfinite(grad).all()
+
+
+def test_all_negatives_stay_all_whatever_the_hardness() -> None:
+    scores, batch = Scores(torch.rand(4, 4)), batch_of([0, 1, 2, 3])
+    hard = batch.with_extra(hardness=torch.full((4,), 0.5))
+    assert_close(Hinge(hardest=False)(scores, {}, hard), Hinge(hardest=False)(scores, {}, batch), atol=0, rtol=0)
+
+
+def test_a_hardening_pair_without_negatives_costs_nothing() -> None:
+    scores = torch.rand(1, 2, requires_grad=True)
+    batch = batch_of([3, 3]).with_extra(hardness=torch.full((2,), 0.5))
+    loss = Hinge().total(Hinge()(Scores(scores), {}, batch))
+    (grad,) = torch.autograd.grad(loss, scores)
+    assert float(loss.detach()) == 0 and torch.isfinite(grad).all()
+
+
 def test_evidence_of_a_uniform_matrix_is_the_log_of_the_batch() -> None:
     assert_close(evidence(torch.zeros(8, 8), batch_of(list(range(8)))), torch.full((8,), math.log(8)))
 

@@ -49,7 +49,10 @@ def trainer(folder: Path, method: str, graphs: Graphs | None, **more: object) ->
     return run
 
 
-@pytest.mark.parametrize(("method", "more"), [("vse_infty", {}), ("ncr+", {}), ("lantern", {"sentences": None})])
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("vse_infty", {}), ("vse_infty", {"harden": 5}), ("ncr+", {}), ("lantern", {"sentences": None})],
+)
 def test_replayed_steps_are_the_steps_there_would_have_been(method: str, more: dict, tmp_path: Path) -> None:
     plain, kept = trainer(tmp_path / "plain", method, None, **more), StandIn()
     graphed = trainer(tmp_path / "graphed", method, kept, **more)

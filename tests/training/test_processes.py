@@ -27,7 +27,7 @@ from tests.tiny import tiny_joint_model, tiny_pictures
 from tests.two_processes import started, together
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "vse_infty": {"dim": 16, "hidden": 8, "word_dim": 8, "pixels": 32},
+    "vse_infty": {"dim": 16, "hidden": 8, "word_dim": 8, "pixels": 32, "harden": 1},
     "dual": {"rate": 1e-4},  # by pixels, with crops
     "ncr+": {"dim": 16, "hidden": 8, "word_dim": 8, "pixels": 32, "dropout": 0.0},
     "lantern": {"dim": 16, "hidden": 8, "word_dim": 8, "pixels": 32, "head_dim": 8, "dropout": 0.0},

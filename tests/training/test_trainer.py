@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
-from matchlight.core import BadInput
+from matchlight.core import BadInput, Batch
 from matchlight.data.fingerprints import fingerprint
 from matchlight.files import LOCK, try_lock
 from matchlight.inputs.prepare import View, prepare
@@ -20,9 +22,9 @@ from matchlight.runs.folder import Run
 from matchlight.runs.seen import trained_on
 from matchlight.runs.train_run import train
 from matchlight.training.contract import Phase, Recipe
-from matchlight.training.registry import methods
+from matchlight.training.registry import Chosen, methods
 from matchlight.training.trainer import Trainer
-from tests.tiny import tiny_pairs
+from tests.tiny import tiny_pairs, tiny_settings
 
 TINY = {"dim": 16, "hidden": 8, "word_dim": 8, "batch": 8, "rate": 2e-3, "preset": "small"}
 
@@ -143,6 +145,72 @@ def test_averages_and_the_best_survive_a_kill(steps: int, tmp_path: Path, monkey
     cut = train("vse_infty", tiny_pairs(), tmp_path / "cut", resume=True, **settings)
     for file in ("model.safetensors", "metrics.json", "evidence.npy"):
         assert (cut.folder / file).read_bytes() == (whole.folder / file).read_bytes()
+
+
+HARDENING = {
+    "vse_infty": {"warm": 1, "harden": 2, "epochs": 4, "loss": "hinge"},
+    "sgraf": {"warm": 0, "harden": 2, "epochs": 3, "loss": "hinge", "hardest": True},
+    "ncr": {"warm": 1, "harden": 2, "epochs": 4, "scorer": "vse_infty", "dropout": 0.1},
+}
+
+
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """The hardness of every step from here on."""
+    seen: list[float | None] = []
+    original = Trainer._hardened
+
+    def listen(self: Trainer, *args: Any) -> Batch:
+        batch = original(self, *args)
+        hard = batch.extra.get("hardness")
+        assert hard is None or (hard.shape == batch.row.shape and hard.unique().numel() == 1)
+        seen.append(None if hard is None else float(hard[0]))
+        return batch
+
+    monkeypatch.setattr(Trainer, "_hardened", listen)
+    return seen
+
+
+def test_the_hardest_negative_comes_in_step_by_step_after_the_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = shares(monkeypatch)
+    trainer(tmp_path, warm=1, harden=2, epochs=4).fit()
+    steps = len(seen) // 4
+    assert seen[:steps] + seen[3 * steps :] == [None] * 2 * steps
+    assert seen[steps : 3 * steps] == pytest.approx([k / (2 * steps) for k in range(2 * steps)])
+
+
+def test_without_hardening_no_batch_says_how_hard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = shares(monkeypatch)
+    trainer(tmp_path).fit()
+    assert set(seen) == {None}
+
+
+@pytest.mark.parametrize("method", HARDENING)
+def test_a_run_stopped_while_it_hardens_ends_with_the_same_weights(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Chosen.of(methods()[method], {k: v for k, v in HARDENING[method].items() if k == "scorer"})
+    settings = {**tiny_settings(chosen.defaults), **HARDENING[method], "select": "last", "device": "cpu"}
+    whole = train(method, tiny_pairs(), tmp_path / "whole", **settings)
+    step = Trainer._step
+
+    def stopping(self: Trainer, *given: Any) -> None:
+        if (self.epoch, self.step) == (1, 1) and self.phase + 1 == len(self.networks):
+            self.save()
+            raise KeyboardInterrupt
+        step(self, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_step", stopping)
+        train(method, tiny_pairs(), tmp_path / "cut", **settings)
+    seen = shares(monkeypatch)
+    cut = train(method, tiny_pairs(), tmp_path / "cut", resume=True, **settings)
+    assert seen[0] is not None and 0 < seen[0] < 1
+    assert_close(cut.matcher.state_dict(), whole.matcher.state_dict(), atol=0, rtol=0)
+    settings["harden"] = 0
+    other = train(method, tiny_pairs(), tmp_path / "other", **settings)
+    assert (other.folder / "model.safetensors").read_bytes() != (whole.folder / "model.safetensors").read_bytes()
 
 
 def test_holding_rows_out_of_a_single_picture_leaves_nothing_to_learn_from(tmp_path: Path) -> None:
