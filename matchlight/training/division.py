@@ -23,23 +23,18 @@ def min_max_scaled(losses: npt.ArrayLike) -> Floats:
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
-def mixture(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) -> GaussianMixture | None:
-    """Two Gaussians fitted to the scaled losses, by ten rough steps as NCR takes or until they stand.
-
-    None where there is nothing to divide.
-    """
+def mixture(losses: npt.ArrayLike, *, seed: int = 0) -> GaussianMixture | None:
+    """Two Gaussians fitted to the scaled losses in ten rough steps, as NCR's; None where there is nothing to divide."""
     values = min_max_scaled(losses)[:, None]
     if len(values) < 2 or not values.any():
         return None
-    rough = {"max_iter": 10, "tol": 1e-2, "reg_covar": 5e-4}
-    exact = {"max_iter": 300, "tol": 1e-6, "reg_covar": 1e-6}
-    return GaussianMixture(2, random_state=seed, **(exact if converged else rough)).fit(values)
+    return GaussianMixture(2, random_state=seed, max_iter=10, tol=1e-2, reg_covar=5e-4).fit(values)
 
 
-def clean_probability(losses: npt.ArrayLike, *, converged: bool = False, seed: int = 0) -> Floats:
-    """(N,) probability of the component with the smaller mean; ten rough steps as NCR takes, or until it stands."""
+def clean_probability(losses: npt.ArrayLike, *, seed: int = 0) -> Floats:
+    """(N,) probability of the component with the smaller mean."""
     values = min_max_scaled(losses)[:, None]
-    fitted = mixture(losses, converged=converged, seed=seed)
+    fitted = mixture(losses, seed=seed)
     if fitted is None:
         return np.ones(len(values))
     return fitted.predict_proba(values)[:, int(fitted.means_.argmin())]
