@@ -42,7 +42,6 @@ ROWS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 }
 WITHOUT: dict[str, dict[str, Any]] = {
     "one network": {"peers": 1},
-    "no relabelling": {"relabel": False},
     "networks measure": {"measure": "networks"},  # as they do anyway where no sentence encoder reads
     "nothing rebuilt": {"rebuild": False},
     "second round gce": {"loss": "gce"},

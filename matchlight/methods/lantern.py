@@ -30,7 +30,7 @@ JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 # a vision transformer, begun --from a frozen run: heads that know what to ask for, trust in the pairs that is known
 TUNED_VIT: dict[str, Value] = {"finetune": True, "freeze_epochs": 0, "backbone_rate": 2.5, "layer_decay": 0.8}
-TUNED_VIT |= {"rate": 3e-4, "crop": 0.5, "relabel": False, "epochs": 7}
+TUNED_VIT |= {"rate": 3e-4, "crop": 0.5, "epochs": 7}
 SMALL: dict[str, Value] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
 SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
 

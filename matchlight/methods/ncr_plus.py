@@ -4,10 +4,10 @@ Our own. What NCR loses when most pairs are wrong, it loses to its mixture (a sp
 and to its hinge on the hardest negative. Here (1) a short first round trains two networks with a bounded loss, whose
 losses, averaged over epochs and networks, put the pairs in order; (2) how many are wrong is measured on pictures the
 first round never trained on, against mismatches manufactured on purpose (`division.share_of_wrong`); (3) a second round
-begins from fresh weights, so that what was memorised is gone, and weights every pair by its probability of being clean,
-which is kept up to date; a caption that is doubted is learnt with the picture of a trusted pair near it. Few wrong
-pairs call for the complementary loss, many for the bounded one (`loss=auto`). The ideas are from GCE (Zhang and
-Sabuncu 2018), RCL, CRCL, IN2R, and DivideMix by way of NCR; each can be switched off.
+begins from fresh weights, so that what was memorised is gone, and weights every pair by its probability of being clean;
+a caption that is doubted is learnt with the picture of a trusted pair near it. Few wrong pairs call for the
+complementary loss, many for the bounded one (`loss=auto`). The ideas are from GCE (Zhang and Sabuncu 2018), RCL, CRCL,
+IN2R, and DivideMix by way of NCR; each can be switched off.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from matchlight.training.registry import Method
 from matchlight.training.schedules import one_cycle
 from matchlight.training.strategies import Together, in_whole_pictures
 
-WINDOW = 6  # epochs of a round whose losses are averaged
+WINDOW = 6  # last epochs of the first round whose losses are averaged
 WRONG: tuple[Literal["few"], Literal["many"]] = ("few", "many")
 IGNORED = 0.1  # a pair less likely clean than this is not learnt from at all
 FEW = 100  # pairs: two groups cannot be found among fewer
@@ -92,14 +92,14 @@ class MeasureThenTrust(Strategy):
 
     def __init__(self, arguments: NCRPlus, *, warm: int, together: bool):
         self.networks = ("A", "B")[: arguments.peers]
-        self.warm, self.relabel = warm, arguments.relabel
+        self.warm = warm
         self.together = together  # a picture comes with all its captions, as in the scorer's own training
         self.rebuilding = Rebuilding(asked=arguments.rebuild)
         self.closed, self.closed_asked = arguments.measures_closed(), arguments.measure == "closed"
         self.first: Objective = arguments.softmax_loss("gce")
         self.second = {wrong: arguments.weighted(wrong) for wrong in WRONG}  # by how many pairs are wrong
         self.measured, self.fresh = 0, False  # epochs measured; whether the second round has its new weights
-        self.seen: dict[str, list[np.ndarray]] = {}  # round and network -> one array an epoch, by row
+        self.seen: dict[str, list[np.ndarray]] = {}  # loss or null, and network -> one array an epoch, by row
         self.clean: np.ndarray | None = None  # how likely each row is clean
         self.noise: float | None = None  # estimated share of wrong pairs
         self._moved: tuple[np.ndarray, torch.Tensor] | None = None  # `clean` as steps read it, and what it was then
@@ -116,8 +116,7 @@ class MeasureThenTrust(Strategy):
             return
         self.noise = float(kept["noise"][0]) if len(kept["noise"]) else None
         self.clean = kept["clean_A"]
-        for name in self.networks:
-            self.seen |= {f"{what}-first-{name}": [kept[f"{what}_{name}"]] for what in ("loss", "null")}
+        self.seen |= {what: [kept[what]] for what in both}
 
     def check(self, run: TrainingRun) -> None:
         """Networks that have learnt nothing cannot measure anything."""
@@ -131,19 +130,17 @@ class MeasureThenTrust(Strategy):
         self.rebuilding.check(run, matcher)
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
-        """One phase a network; between epochs all pairs are measured, between rounds the weights begin anew."""
-        if self.closed and self.clean is None:
-            self._measure_closed(run)
-        if epoch > self.measured or epoch == self.warm and self.clean is None:
-            self._measure(run, epoch)
-        if epoch >= self.warm and self.rebuilding.wanted(run) and not self.rebuilding.found:
-            self._rebuild(run, self._fits(run, epoch))  # trust came from another run, without what networks remember
-        if epoch >= self.warm and not self.fresh:
+        """One phase a network; in the first round pairs are measured between epochs, then the weights begin anew."""
+        if self.clean is None and (epoch >= self.warm or epoch > max(1, self.measured)):
+            self._measure_closed(run) if self.closed else self._measure(run, epoch)
+        if epoch < self.warm:
+            return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
+        if self.rebuilding.wanted(run) and not self.rebuilding.found:
+            self._rebuild(run, self._look(run, epoch))  # trust came from another run, without what networks remember
+        if not self.fresh:
             self._begin_again(run)
-        if epoch >= self.warm:
-            trusting = self.second["many" if (self.noise or 0) >= MANY else "few"]
-            return self._round(run, run.rows, trusting, name="trust")
-        return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
+        trusting = self.second["many" if (self.noise or 0) >= MANY else "few"]
+        return self._round(run, run.rows, trusting, name="trust")
 
     def _round(self, run: TrainingRun, rows: np.ndarray, loss: Objective, *, name: str) -> list[Phase]:
         """One phase a network; what the scorer adds to its ranking (captioning, diversity) stays."""
@@ -172,24 +169,21 @@ class MeasureThenTrust(Strategy):
         matcher = run.networks[self.networks[0]].matcher
         found = devices.broadcast(closed_form.closed_form(run, matcher) if run.chief else None)
         for name in self.networks:
-            self.seen |= {f"loss-first-{name}": [found.loss], f"null-first-{name}": [found.null]}
+            self.seen |= {f"loss_{name}": [found.loss], f"null_{name}": [found.null]}
         self._weigh(run)
         for name in self.networks if self.rebuilding.wanted(run) else ():
             self.rebuilding.update(run, name, found.vectors, self._trusted)
 
     def _measure(self, run: TrainingRun, epoch: int) -> None:
-        """Not after a round's first epoch, whose losses say little yet; in the second round after every other one."""
-        early, self.measured = epoch <= self.warm, epoch
-        done = epoch if early else epoch - self.warm
-        if done < 2 and epoch != self.warm or not early and (done % 2 or not self.relabel):
-            return
-        memories = self._fits(run, epoch, keep="first" if early else "second")
+        """Not after the first epoch, whose losses say little yet; the round's last measurement settles the weights."""
+        self.measured = epoch
+        memories = self._look(run, epoch, keep=True)
         if epoch >= self.warm:
             self._weigh(run)
             self._rebuild(run, memories)
 
-    def _fits(self, run: TrainingRun, epoch: int, *, keep: str = "") -> dict[str, Remembered]:
-        """Measure all pairs by each network, for the round named by `keep`; what networks remember where it is used."""
+    def _look(self, run: TrainingRun, epoch: int, *, keep: bool = False) -> dict[str, Remembered]:
+        """All pairs as each network sees them: their losses, where they are kept, and its vectors after the round."""
         memories = {}
         for k, name in enumerate(self.networks):
             matcher = run.networks[name].evaluated
@@ -197,7 +191,7 @@ class MeasureThenTrust(Strategy):
                 memories[name] = Remembered(run, matcher)
             measured = fits(run, matcher, draw=(epoch, k), beside=memories[name].add if memories else None)
             for what, values in measured.items() if keep else ():
-                kept = self.seen.setdefault(f"{what}-{keep}-{name}", [])
+                kept = self.seen.setdefault(f"{what}_{name}", [])
                 kept.append(values.astype(np.float32))
                 del kept[:-WINDOW]
         return memories
@@ -207,9 +201,9 @@ class MeasureThenTrust(Strategy):
             self.rebuilding.update(run, name, memories[self._peer(name)].parts, self._trusted)
 
     def _evidence(self, what: str, name: str) -> np.ndarray:
-        """The mean over a round's epochs, then over rounds: early losses have memorised less, late ones know more."""
-        rounds = [self.seen.get(f"{what}-{when}-{name}", []) for when in ("first", "second")]
-        return np.mean([np.mean(kept, axis=0) for kept in rounds if kept], axis=0)
+        """The mean over the epochs that measured: early losses have memorised less, late ones know more."""
+        mean: np.ndarray = np.mean(self.seen[f"{what}_{name}"], axis=0)
+        return mean
 
     def _weigh(self, run: TrainingRun) -> None:
         """By the mean of all networks' losses."""
@@ -226,9 +220,8 @@ class MeasureThenTrust(Strategy):
     def _probability(self, loss: np.ndarray, null: np.ndarray, aside: np.ndarray) -> np.ndarray:
         if len(loss) < FEW:
             return np.ones(len(loss))
-        if self.noise is None:  # only the first time: later on those pictures are trained on too
-            apart = aside if aside.any() else ~aside  # a single picture cannot be left out
-            self.noise = share_of_wrong(loss[apart], null[apart])
+        apart = aside if aside.any() else ~aside  # a single picture cannot be left out
+        self.noise = share_of_wrong(loss[apart], null[apart])
         weight = np.empty(len(loss))
         for part in (aside, ~aside):  # measured on different terms: ranked apart
             if part.any():
@@ -313,7 +306,6 @@ class NCRPlus(BuiltOn):
     temperature: Positive = 0.05
     q: Fraction = 0.5
     pull: NonNegative = 0.1
-    relabel: bool = True
     peers: Literal[1, 2] = 2
     rebuild: bool | None = None  # None: where the scorer has one vector for a whole item, but not from pixels
     warm: Whole | None = None

@@ -1,8 +1,7 @@
 """How well pairs fit before anything is trained: canonical correlation between what pretrained networks see and read.
 
 Folds are of pictures (`cross_fits.py`), so no pair is scored by a fit that knows its picture, and nothing wrong is
-memorised, not even where all captions of a picture are wrong in the same way. It takes seconds. What it cannot know is
-what only training teaches: networks that are trained on its word go on measuring.
+memorised, not even where all captions of a picture are wrong in the same way. It takes seconds.
 """
 
 from __future__ import annotations

@@ -233,8 +233,7 @@ def test_a_run_from_another_rebuilds_from_its_first_step(tmp_path: Path) -> None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Rebuilding, "phase", watched)
-        more = {"epochs": 1, "relabel": False}
-        train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, **more)
+        train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, epochs=1)
     assert seen == [True, True]
 
 

@@ -124,7 +124,7 @@ def test_what_has_no_rivals_is_recognised_for_sure() -> None:
 @pytest.mark.parametrize("scorer", ["vse_infty", "dive"])
 def test_training_begins_with_what_was_measured(tmp_path: Path, bert: str, scorer: str) -> None:
     pairs, truth = mismatch(tiny_pairs(160, 2), ratio=0.4, per="picture", seed=1)
-    run = train("ncr+", pairs, tmp_path / "run", **settings(bert, scorer=scorer, relabel=False))
+    run = train("ncr+", pairs, tmp_path / "run", **settings(bert, scorer=scorer))
     assert phases(run) == ["trust"] * 3
     found, rows = read_npz(tmp_path / "run" / "division.npz", "training writes it"), pairs.rows("train")
     wrong = np.isin(rows, truth.rows_that_are(WRONG))
