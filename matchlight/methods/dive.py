@@ -6,8 +6,8 @@ compete for regions or words find the elements (`slots.py`), smooth-Chamfer simi
 
 Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
 words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from small
-random numbers (theirs from GloVe). `loss=infonce | rclog | gce`, `pooling=gpo | top`, `padding="masked"`, `sharpness`,
-`slot_norm="batch"`, `balance` and `floor` belong to Matchlight.
+random numbers (theirs from GloVe). `loss=infonce | rclog | gce`, `pooling=gpo | top`, `padding="masked"` and
+`slot_norm="batch"` belong to Matchlight.
 """
 
 from __future__ import annotations
@@ -118,10 +118,7 @@ class DivE(TunedPictures, Staircase, Training):
     similarity: Literal["smooth_chamfer", "chamfer", "mil", "mp"] = "smooth_chamfer"
     alpha: Positive = 16.0
     match_learned: bool = False
-    sharpness: Positive = 1.0
     slot_norm: Literal["layer", "batch"] = "layer"
-    balance: NonNegative = 0.0
-    floor: NonNegative = 0.0
     padding: Literal["masked", "official"] = "masked"
     sentences: str | None = None
     projections: Literal["canonical", "random"] | None = "random"  # None: canonical wherever that can be
@@ -155,7 +152,7 @@ class DivE(TunedPictures, Staircase, Training):
 
     def recipe(self, sizes: Sizes) -> Recipe:
         """Networks, losses, rates and epochs."""
-        of_sets = {"mmd": self.mmd, "diversity": self.diversity, "floor": self.floor}
+        of_sets = {"mmd": self.mmd, "diversity": self.diversity}
         gentle = SetLoss(Triplet(margin=self.margin, negatives="all"), **of_sets)
         spent = Together if self.together else WarmUp
         falls = half_cosine if self.schedule == "cosine" else staircase
@@ -240,9 +237,7 @@ class DivE(TunedPictures, Staircase, Training):
             update=self.update,
             whole=self.whole,
             padding=self.padding,
-            sharpness=self.sharpness,
             norm=self.slot_norm,
-            balance=self.balance,
         )
 
 

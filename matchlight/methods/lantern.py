@@ -25,7 +25,7 @@ SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name no
 SETS |= {"sentences": "minilm", "sentences_rate": 0.15, "drop_words": 0.1, "validate_every": 2}
 # projections begin where canonical correlation ends (where captions come pretrained), and slots add to that what no
 # other slot says of every item
-SETS |= {"projections": None, "rate": 1e-3, "dim": 512, "slot_norm": "batch", "balance": 0.7}
+SETS |= {"projections": None, "rate": 1e-3, "dim": 512, "slot_norm": "batch"}
 JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 # a vision transformer, begun --from a frozen run: heads that know what to ask for, trust in the pairs that is known

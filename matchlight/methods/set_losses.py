@@ -5,8 +5,6 @@ A picture may come with several captions; all of them are its own, none is a neg
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from matchlight.core import IMAGE, TEXT, Batch, Embedding, Objective, Scores, Terms
 from matchlight.parts.objectives import Contrast, contrast, hinge_all, hinge_hardest
 from matchlight.parts.set_similarities import diversity_loss, maximum_mean_discrepancy
@@ -51,26 +49,16 @@ def own_sets(embeddings: dict[str, Embedding], batch: Batch) -> tuple[Embedding,
     return images.take(slice(0, pictures)), texts.take(slice(0, captions))
 
 
-def below(sets: Tensor, floor: float) -> Tensor:
-    """(N, K, D) unit vectors -> (N,): how far its circular variance is below the floor, 1 where it has collapsed."""
-    together = sets.float().mean(1).square().sum(-1).clamp(min=1e-12).sqrt()
-    return (1 - (1 - together) / floor).relu()
-
-
 class SetLoss(Objective):
-    """A ranking loss, plus: pictures and captions shall look alike as crowds, the elements of a set shall not.
-
-    `floor` adds a cost for sets whose circular variance is below it.
-    """
+    """A ranking loss, plus: pictures and captions shall look alike as crowds, the elements of a set shall not."""
 
     reduction = "mean"
 
-    def __init__(self, ranking: Objective, *, mmd: float = 0.01, diversity: float = 0.01, floor: float = 0.0):
+    def __init__(self, ranking: Objective, *, mmd: float = 0.01, diversity: float = 0.01):
         super().__init__()
         self.ranking = ranking
         self.mmd = mmd
         self.diversity = diversity
-        self.floor = floor
 
     def forward(self, scores: Scores, embeddings: dict[str, Embedding], batch: Batch) -> Terms:
         """The ranking's terms, "mmd", and "diversity" of each side, one value a set."""
@@ -83,11 +71,8 @@ class SetLoss(Objective):
         if self.diversity:
             terms["diversity_image"] = self.diversity * diversity_loss(images.extra["residual"])
             terms["diversity_text"] = self.diversity * diversity_loss(texts.extra["residual"])
-        if self.floor:
-            terms["floor_image"] = below(images.vectors, self.floor)
-            terms["floor_text"] = below(texts.vectors, self.floor)
         return terms
 
     def ranked_by(self, ranking: Objective) -> Objective:
         """The terms of the sets beside another loss, in the same proportion: both are means."""
-        return SetLoss(ranking, mmd=self.mmd, diversity=self.diversity, floor=self.floor)
+        return SetLoss(ranking, mmd=self.mmd, diversity=self.diversity)

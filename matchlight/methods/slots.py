@@ -6,9 +6,9 @@ that every input is shared out among them, and each slot then takes the mean of 
 a learned Gaussian), a round is added to its slot (`update="gru"`: a GRU cell mixes it in), and every element has the
 feature of the whole picture or caption added (`whole=False`: it has not).
 
-Two changes of our own keep a set from collapsing. `norm="batch"` takes off what a slot says of every item alike, which
-is all that tells slots apart at the start and the first thing that training removes. `balance` gives slots a fixed
-weight against the whole, where learned gains let them fade.
+One change is ours: `norm="batch"` takes off what a slot says of every item alike, which is all that tells slots apart
+at the start and the first thing that training removes. It also gives slots a fixed length beside the whole, where
+learned gains let them fade.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from matchlight.parts.layers import BatchNorm
 
 EPS = 1e-7
 LONGEST = 64  # words: up to there a GPU keeps the codes of all places
+BESIDE_WHOLE = 0.7  # length of what a slot found beside a whole of length 1, normalised over the items
 
 
 def place_codes(lengths: Tensor, longest: int, dim: int) -> Tensor:
@@ -84,9 +85,7 @@ class Start(nn.Module):
 class Competition(nn.Module):
     """One round: slots compete for inputs, head by head, and take the mean of what they won."""
 
-    def __init__(
-        self, dim: int, inside: int, *, heads: int, head_dim: int, official: bool = False, sharpness: float = 1.0
-    ):
+    def __init__(self, dim: int, inside: int, *, heads: int, head_dim: int, official: bool = False):
         super().__init__()
         inner = heads * head_dim
         self.norm, self.norm_context = nn.LayerNorm(dim), nn.LayerNorm(inside)
@@ -95,7 +94,6 @@ class Competition(nn.Module):
         self.out = nn.Linear(inner, dim)
         self.heads = heads
         self.official = official
-        self.sharpness = sharpness
 
     def inputs(self, x: Tensor, codes: Tensor | None) -> tuple[Tensor, Tensor]:
         """(N, H, L, d) keys and values: the same in every round, so made and laid out once. Only keys know places."""
@@ -112,7 +110,7 @@ class Competition(nn.Module):
         The authors' code bars padding before a softmax over slots, which leaves each slot an equal share of it.
         """
         query = self._by_head(self.query(self.norm(slots)))
-        score = query @ key.transpose(2, 3) * (self.sharpness / math.sqrt(key.shape[-1]))
+        score = query @ key.transpose(2, 3) / math.sqrt(key.shape[-1])
         share = score.float().softmax(2)
         if mask is None:
             return share
@@ -152,9 +150,7 @@ class Slots:
     update: str = "sum"  # | "gru"
     whole: bool = True  # a feature of the whole is added to every element
     padding: str = "masked"  # | "official": padding competes too, as in the authors' code
-    sharpness: float = 1.0  # of the competition: what scores are multiplied with before the softmax over slots
     norm: str = "layer"  # | "batch": per slot and dimension over the items, without gains of its own
-    balance: float = 0.0  # length of what a slot found beside a whole of length 1; 0: as their gains learn it
 
 
 class SetPrediction(nn.Module):
@@ -171,14 +167,12 @@ class SetPrediction(nn.Module):
             heads=slots.heads,
             head_dim=slots.head_dim,
             official=slots.padding == "official",
-            sharpness=slots.sharpness,
         )
         self.cell = nn.GRUCell(dim, dim) if slots.update == "gru" else None
         self.think = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Dropout(slots.dropout), nn.Linear(4 * dim, dim)
         )
         self.norm: nn.Module = nn.LayerNorm(dim) if slots.norm == "layer" else PerSlot(slots.count, dim)
-        self.balance = slots.balance
         self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
         self.dropout = nn.Dropout(slots.dropout)
         self.keep_attention = False  # for figures: Embedding.extra["attention"] is (N, L, rounds, heads, K)
@@ -204,9 +198,9 @@ class SetPrediction(nn.Module):
         if self.whole_norm is None:
             return elements
         whole = self.whole_norm(whole)[:, None]
-        if not self.balance:
+        if not isinstance(self.norm, PerSlot):
             return elements + whole
-        return self.balance * F.normalize(elements.float(), dim=-1) + F.normalize(whole.float(), dim=-1)
+        return BESIDE_WHOLE * F.normalize(elements.float(), dim=-1) + F.normalize(whole.float(), dim=-1)
 
     def _updated(self, slots: Tensor, taken: Tensor) -> Tensor:
         if self.cell is None:

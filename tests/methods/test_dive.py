@@ -21,8 +21,8 @@ from matchlight.inputs.sentence_encoders import sentence_encoder
 from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import dive
 from matchlight.methods.dive_files import read_dive
-from matchlight.methods.set_losses import SetLoss, Triplet, below
-from matchlight.methods.slots import SetPrediction, Slots, place_codes
+from matchlight.methods.set_losses import SetLoss, Triplet
+from matchlight.methods.slots import BESIDE_WHOLE, SetPrediction, Slots, place_codes
 from matchlight.parts.canonical_correlation import fit_canonical_correlation
 from matchlight.parts.canonical_start import POWER, start_canonically
 from matchlight.parts.layers import masked_mean, pooling_by
@@ -250,8 +250,7 @@ def ready(**more: Any) -> tuple[Any, Any]:
         {"similarity": "chamfer"},
         {"similarity": "mil"},
         {"similarity": "mp", "match_learned": True},
-        {"slot_norm": "batch", "balance": 0.5, "sharpness": 4.0},
-        {"floor": 0.4},
+        {"slot_norm": "batch"},
         {"padding": "official"},
         {"loss": "infonce"},
         {"loss": "rclog"},
@@ -284,27 +283,11 @@ def test_what_a_slot_says_of_every_item_is_taken_off_by_a_norm_over_items() -> N
 
 
 @torch.no_grad()
-def test_a_balance_fixes_the_length_of_a_slots_own_part_whatever_the_gains() -> None:
-    one = module(balance=0.5)
-    one.norm.weight *= 100
+def test_slots_normalised_over_items_have_a_fixed_length_beside_the_whole() -> None:
+    one = module(norm="batch")
     elements, whole = torch.randn(2, 3, 8), torch.randn(2, 8)
     own = one.added(elements, whole) - F.normalize(one.whole_norm(whole), dim=-1)[:, None]
-    assert_close(own, 0.5 * F.normalize(elements, dim=-1))
-
-
-def test_a_floor_costs_what_a_set_is_below_it() -> None:
-    across, same = torch.eye(2), torch.eye(2)[[0, 0]]
-    lean = torch.tensor([[1.0, 0.0], [0.8, 0.6]])  # their mean (.9, .3) has the length .9487
-    found = below(torch.stack([across, same, lean]), 0.1)
-    assert_close(found, torch.tensor([0.0, 1.0, 1 - (1 - math.sqrt(0.9)) / 0.1]))
-
-
-def test_a_floor_pulls_a_collapsed_set_apart() -> None:
-    sets = F.normalize(torch.ones(1, 4, 8) + 1e-2 * torch.randn(1, 4, 8), dim=-1).requires_grad_()
-    below(sets, 0.1).sum().backward()
-    assert sets.grad is not None
-    moved = F.normalize(sets - 0.1 * sets.grad, dim=-1)
-    assert below(moved, 0.1) < below(sets, 0.1)
+    assert_close(own, BESIDE_WHOLE * F.normalize(elements, dim=-1))
 
 
 @torch.no_grad()
@@ -487,7 +470,7 @@ def mean_rank(inputs: Any, matcher: Any) -> float:
     return float((scores > own).sum(0).float().mean())
 
 
-@pytest.mark.parametrize("more", [{}, {"pooling": "gpo"}, {"pooling": "top", "slot_norm": "batch", "balance": 0.7}])
+@pytest.mark.parametrize("more", [{}, {"pooling": "gpo"}, {"pooling": "top", "slot_norm": "batch"}])
 def test_canonical_projections_rank_pairs_better_before_the_first_step(bert: str, more: dict[str, Any]) -> None:
     begun = [before_the_first_step(bert, projections=how, **more) for how in ("canonical", "random")]
     canonical, drawn = (mean_rank(*one) for one in begun)
