@@ -106,10 +106,10 @@ class MeasureThenTrust(Strategy):
         self.begun = False  # with another run's weights, which can measure before anything is learnt
 
     def begin_from(self, run: TrainingRun, source: Path) -> None:
-        """What a run like this one found out about the same pairs is known from the start."""
+        """What a run like this one found out about the same pairs is known from the start, unless `warm` asks again."""
         self.begun, self.closed = True, self.closed_asked  # networks that have learnt know more than the closed form
         data = files.read_json(source / "recipe.json", "a run's recipe").get("data")
-        known = (source / DIVISION).is_file() and is_same_data(data, run.pairs)
+        known = not self.warm and (source / DIVISION).is_file() and is_same_data(data, run.pairs)
         kept = files.read_npz(source / DIVISION, "training writes it") if known else {}
         both = [f"{what}_{name}" for what in ("loss", "null") for name in self.networks]
         if not {"noise", "clean_A", *both} <= kept.keys():  # none, one of NCR's, or of another number of networks

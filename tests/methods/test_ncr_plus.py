@@ -259,6 +259,18 @@ def test_a_run_that_begins_from_another_knows_what_that_one_found_out_about_the_
     assert names == ["trust"]
 
 
+def test_a_run_from_another_that_is_given_a_first_round_measures_the_same_pairs_again(tmp_path: Path) -> None:
+    pairs, _ = mismatch(tiny_pairs(90, 2), ratio=RATIO, seed=1)
+    first = begun(tmp_path, pairs, "first")
+    second = train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, epochs=3, warm=1)
+    before, after = (np.load(run.folder / "division.npz") for run in (first, second))
+    rows = pairs.rows("train")
+    assert np.isfinite(after["loss_A"][rows]).all()
+    assert not np.array_equal(before["loss_A"][rows], after["loss_A"][rows])
+    names = [line["phase"] for line in map(json.loads, (second.folder / "log.jsonl").read_text().splitlines())]
+    assert names == ["measure", "trust", "trust"]
+
+
 def test_on_other_pairs_it_measures_before_it_learns(tmp_path: Path) -> None:
     pairs = tiny_pairs(90, 2)
     other, truth = mismatch(pairs, ratio=0.3, seed=2)  # what it knows by sight, partly mismatched
