@@ -94,7 +94,7 @@ def train_cell(cell: Cell, pairs: Pairs, folder: Path, settings: Settings, *, st
         "measure": name,
         "value": measured.figures.value(path),
         "seconds": round(max(trained - began, logged_seconds(folder / "run")) + time.monotonic() - trained, 1),
-        "report": measured.report,
+        "report": scores.with_spread(measured.report),
     }
     files.write_json(folder / "report.json", measurement)
     return measurement

@@ -50,6 +50,10 @@ class Scored:
         every: Options = {**options, **self.predicted}
         return measure_scores(self.matrix, part, protocol=kind, **every)
 
+    def with_spread(self, report: Report) -> Report:
+        """A report on these scores, with the spread within sets where there are sets."""
+        return report if self.spread is None else {**report, "spread": self.spread}
+
 
 def report_of(
     scored: Scored,
@@ -70,7 +74,7 @@ def report_of(
         if against is not None:
             same = Scored(against.matrix, scored.by_labels)  # measured as the first one is
             report = {**report, "against": versus(mine, same.measured(part, protocol=protocol, **options))}
-    return report if scored.spread is None else {**report, "spread": scored.spread}
+    return scored.with_spread(report)
 
 
 def versus(mine: Measured, other: Measured) -> dict[str, PairedTest]:

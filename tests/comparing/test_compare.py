@@ -176,6 +176,16 @@ def test_one_method_that_fails_leaves_the_others_standing(tmp_path: Path, monkey
     assert not compare([TWO, ONE], tiny_pairs(), tmp_path / "out", noise=(0.0,), settings=CPU)["failed"]
 
 
+def test_a_method_of_sets_tells_in_the_table_how_far_apart_they_are(tmp_path: Path) -> None:
+    sizes = {"preset": "small", "dim": 8, "hidden": 8, "word_dim": 8, "head_dim": 4, "epochs": 1, "batch": 8}
+    sets = Variant("dive", tuple((name, str(value)) for name, value in sizes.items()))
+    found = compare([sets, ONE], tiny_pairs(), tmp_path / "out", noise=(0.0,), settings=CPU)["cells"]
+    assert all(0 < found[0]["report"]["spread"][side] < 1 for side in ("image", "text"))
+    assert "spread" not in found[1]["report"]
+    one, other = csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text()))
+    assert float(one["spread_image"]) == found[0]["report"]["spread"]["image"] and other["spread_image"] == ""
+
+
 def test_methods_of_labels_are_compared_by_map(tmp_path: Path) -> None:
     quick = Variant("deep_sm", (("epochs", "1"), ("preset", "small")))
     found = compare([quick, ONE], tiny_pairs(), tmp_path / "out", noise=(0.0,), settings=CPU)
