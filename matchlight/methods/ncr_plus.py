@@ -114,6 +114,8 @@ class MeasureThenTrust(Strategy):
         both = [f"{what}_{name}" for what in ("loss", "null") for name in self.networks]
         if not {"noise", "clean_A", *both} <= kept.keys():  # none, one of NCR's, or of another number of networks
             return
+        if np.isnan(kept["clean_A"][run.rows]).any():  # that run held other pictures out
+            return
         self.noise = float(kept["noise"][0]) if len(kept["noise"]) else None
         self.clean = kept["clean_A"]
         self.seen |= {what: [kept[what]] for what in both}
@@ -175,7 +177,7 @@ class MeasureThenTrust(Strategy):
             self.rebuilding.update(run, name, found.vectors, self._trusted)
 
     def _measure(self, run: TrainingRun, epoch: int) -> None:
-        """Not after the first epoch, whose losses say little yet; the round's last measurement settles the weights."""
+        """After the first epoch only where it is the last: its losses say little. Then the weights are settled."""
         self.measured = epoch
         memories = self._look(run, epoch, keep=True)
         if epoch >= self.warm:

@@ -271,6 +271,14 @@ def test_a_run_from_another_that_is_given_a_first_round_measures_the_same_pairs_
     assert names == ["measure", "trust", "trust"]
 
 
+def test_a_run_from_another_that_held_other_pictures_out_measures_its_own(tmp_path: Path) -> None:
+    pairs, _ = mismatch(tiny_pairs(90, 2), ratio=RATIO, seed=1)
+    first = begun(tmp_path, pairs, "first", select="noisy")
+    second = train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, epochs=1, seed=5)
+    before, after = (np.isfinite(np.load(run.folder / "division.npz")["clean_A"]) for run in (first, second))
+    assert before.sum() == after.sum() and (before != after).any()  # each has measured all that it learnt from
+
+
 def test_on_other_pairs_it_measures_before_it_learns(tmp_path: Path) -> None:
     pairs = tiny_pairs(90, 2)
     other, truth = mismatch(pairs, ratio=0.3, seed=2)  # what it knows by sight, partly mismatched

@@ -133,6 +133,13 @@ def test_training_begins_with_what_was_measured(tmp_path: Path, bert: str, score
     assert np.isnan(np.delete(found["loss_A"], rows)).all()
 
 
+def test_a_run_from_one_of_the_closed_form_takes_a_first_round_where_it_is_asked_for(tmp_path: Path, bert: str) -> None:
+    pairs, _ = mismatch(tiny_pairs(160, 2), ratio=0.4, seed=1)
+    first = train("ncr+", pairs, tmp_path / "first", **settings(bert, epochs=2, measure="auto"))
+    second = train("ncr+", pairs, tmp_path / "second", device="cpu", start=first, epochs=2, warm=1)
+    assert phases(second) == ["measure", "trust"]
+
+
 def test_a_stopped_run_goes_on_with_the_same_trust(tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, _ = mismatch(tiny_pairs(120, 2), ratio=0.4, seed=1)
     measured: list[Path] = []
