@@ -102,7 +102,7 @@ class MeasureThenTrust(Strategy):
         self.seen: dict[str, list[np.ndarray]] = {}  # loss or null, and network -> one array an epoch, by row
         self.clean: np.ndarray | None = None  # how likely each row is clean
         self.noise: float | None = None  # estimated share of wrong pairs
-        self._moved: tuple[np.ndarray, torch.Tensor] | None = None  # `clean` as steps read it, and what it was then
+        self._moved: torch.Tensor | None = None  # `clean` as steps read it, on the device
         self.begun = False  # with another run's weights, which can measure before anything is learnt
 
     def begin_from(self, run: TrainingRun, source: Path) -> None:
@@ -133,8 +133,10 @@ class MeasureThenTrust(Strategy):
 
     def phases(self, run: TrainingRun, epoch: int) -> list[Phase]:
         """One phase a network; in the first round pairs are measured between epochs, then the weights begin anew."""
-        if self.clean is None and (epoch >= self.warm or epoch > max(1, self.measured)):
-            self._measure_closed(run) if self.closed else self._measure(run, epoch)
+        if self.clean is None and self.closed:
+            self._measure_closed(run)
+        elif self.clean is None and (epoch >= self.warm or epoch > max(1, self.measured)):
+            self._measure(run, epoch)
         if epoch < self.warm:
             return self._round(run, run.rows[~self._aside(run)], self.first, name="measure")
         if self.rebuilding.wanted(run) and not self.rebuilding.found:
@@ -244,11 +246,11 @@ class MeasureThenTrust(Strategy):
         return batch.with_extra(trust=self.rebuilding.trust(batch, self._trust(batch.row.device)[batch.row]))
 
     def _trust(self, device: torch.device) -> torch.Tensor:
-        """The weight of every row on the device, moved there once: no step waits to be told its rows."""
-        if self._moved is None or self._moved[0] is not self.clean or self._moved[1].device != device:
+        """The weight of every row, moved to the device before the first step that trusts: it is settled by then."""
+        if self._moved is None:
             clean = torch.from_numpy(self._trusted).float()
-            self._moved = self._trusted, torch.where(clean < IGNORED, 0.0, clean).to(device)
-        return self._moved[1]
+            self._moved = torch.where(clean < IGNORED, 0.0, clean).to(device)
+        return self._moved
 
     def assemble(self, networks: Mapping[str, Matcher]) -> Matcher:
         """All networks, averaged."""
