@@ -32,7 +32,7 @@ import matchlight as ml
 from matchlight.core import IMAGE, TEXT, BadInput, Embedding, Matcher, Scores
 from matchlight.inputs.batches import Table, collate
 from matchlight.measuring.metrics import circular_variance
-from matchlight.methods.slots import BESIDE_WHOLE, PerSlot, SetPrediction
+from matchlight.methods.slots import SetPrediction
 from matchlight.parts.objectives import SoftmaxLoss
 from matchlight.parts.set_similarities import SetSimilarity
 from matchlight.reproduce import reproduce
@@ -115,8 +115,6 @@ class Lengths:
         if not self.whole:
             return {}
         slots, whole = torch.cat(self.slots).float(), torch.cat(self.whole).float()
-        if isinstance(self.module.norm, PerSlot):
-            slots, whole = BESIDE_WHOLE * F.normalize(slots, dim=-1), F.normalize(whole, dim=-1)
         own = (slots - slots.mean(0)).norm(dim=-1).mean(0) / (whole - whole.mean(0)).norm(dim=-1).mean()
         return {
             "ratio": (slots.norm(dim=-1).mean(0) / whole.norm(dim=-1).mean()).tolist(),

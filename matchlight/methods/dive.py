@@ -6,8 +6,8 @@ compete for regions or words find the elements (`slots.py`), smooth-Chamfer simi
 
 Departs from the authors' code: padding takes no part (`padding="official"` lets it, as their attention does), places of
 words are relative to the caption's own length, BatchNorm ignores padded regions, and word vectors start from small
-random numbers (theirs from GloVe). `loss=infonce | rclog | gce`, `pooling=gpo | top`, `padding="masked"` and
-`slot_norm="batch"` belong to Matchlight.
+random numbers (theirs from GloVe). `loss=infonce | rclog | gce`, `pooling=gpo | top` and `padding="masked"` belong to
+Matchlight.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ class DivE(TunedPictures, Staircase, Training):
     similarity: Literal["smooth_chamfer", "chamfer", "mil", "mp"] = "smooth_chamfer"
     alpha: Positive = 16.0
     match_learned: bool = False
-    slot_norm: Literal["layer", "batch"] = "layer"
     padding: Literal["masked", "official"] = "masked"
     sentences: str | None = None
     projections: Literal["canonical", "random"] | None = "random"  # None: canonical wherever that can be
@@ -237,7 +236,6 @@ class DivE(TunedPictures, Staircase, Training):
             update=self.update,
             whole=self.whole,
             padding=self.padding,
-            norm=self.slot_norm,
         )
 
 

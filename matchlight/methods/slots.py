@@ -5,10 +5,6 @@ that every input is shared out among them, and each slot then takes the mean of 
 2023) changes three things, each of which can be undone here: slots start from learned vectors (`begin="sampled"`: from
 a learned Gaussian), a round is added to its slot (`update="gru"`: a GRU cell mixes it in), and every element has the
 feature of the whole picture or caption added (`whole=False`: it has not).
-
-One change is ours: `norm="batch"` takes off what a slot says of every item alike, which is all that tells slots apart
-at the start and the first thing that training removes. It also gives slots a fixed length beside the whole, where
-learned gains let them fade.
 """
 
 from __future__ import annotations
@@ -22,11 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchlight.core import Embedding
-from matchlight.parts.layers import BatchNorm
 
 EPS = 1e-7
 LONGEST = 64  # words: up to there a GPU keeps the codes of all places
-BESIDE_WHOLE = 0.7  # length of what a slot found beside a whole of length 1, normalised over the items
 
 
 def place_codes(lengths: Tensor, longest: int, dim: int) -> Tensor:
@@ -124,19 +118,6 @@ class Competition(nn.Module):
         return out
 
 
-class PerSlot(nn.Module):
-    """Batch norm of every slot by itself: over the items, each dimension has mean 0 and variance 1."""
-
-    def __init__(self, count: int, dim: int):
-        super().__init__()
-        self.over_items = BatchNorm(count * dim, affine=False)
-
-    def forward(self, slots: Tensor) -> Tensor:
-        """(N, K, D)."""
-        normal: Tensor = self.over_items(slots.flatten(1))
-        return normal.view_as(slots)
-
-
 @dataclass(frozen=True)
 class Slots:
     """How many slots there are and how they find their elements."""
@@ -150,7 +131,6 @@ class Slots:
     update: str = "sum"  # | "gru"
     whole: bool = True  # a feature of the whole is added to every element
     padding: str = "masked"  # | "official": padding competes too, as in the authors' code
-    norm: str = "layer"  # | "batch": per slot and dimension over the items, without gains of its own
 
 
 class SetPrediction(nn.Module):
@@ -172,7 +152,7 @@ class SetPrediction(nn.Module):
         self.think = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Dropout(slots.dropout), nn.Linear(4 * dim, dim)
         )
-        self.norm: nn.Module = nn.LayerNorm(dim) if slots.norm == "layer" else PerSlot(slots.count, dim)
+        self.norm = nn.LayerNorm(dim)
         self.whole_norm = nn.LayerNorm(dim) if slots.whole else None
         self.dropout = nn.Dropout(slots.dropout)
         self.keep_attention = False  # for figures: Embedding.extra["attention"] is (N, L, rounds, heads, K)
@@ -187,20 +167,11 @@ class SetPrediction(nn.Module):
             slots = slots + self.think(slots)
             seen += [share] if self.keep_attention else []
         elements = self.norm(slots)
-        full = elements if whole is None else self.added(elements, whole)
+        full = elements if whole is None or self.whole_norm is None else elements + self.whole_norm(whole)[:, None]
         extra = {} if torch.is_inference_mode_enabled() else {"residual": elements}
         if seen:
             extra["attention"] = torch.stack(seen).permute(1, 4, 0, 2, 3).contiguous()
         return Embedding(F.normalize(full.float(), dim=-1), None, extra)
-
-    def added(self, elements: Tensor, whole: Tensor) -> Tensor:
-        """What the slots found, with the feature of the whole added."""
-        if self.whole_norm is None:
-            return elements
-        whole = self.whole_norm(whole)[:, None]
-        if not isinstance(self.norm, PerSlot):
-            return elements + whole
-        return BESIDE_WHOLE * F.normalize(elements.float(), dim=-1) + F.normalize(whole.float(), dim=-1)
 
     def _updated(self, slots: Tensor, taken: Tensor) -> Tensor:
         if self.cell is None:

@@ -22,7 +22,7 @@ from matchlight.measuring.metrics import circular_variance
 from matchlight.methods import dive
 from matchlight.methods.dive_files import read_dive
 from matchlight.methods.set_losses import SetLoss, Triplet
-from matchlight.methods.slots import BESIDE_WHOLE, SetPrediction, Slots, place_codes
+from matchlight.methods.slots import SetPrediction, Slots, place_codes
 from matchlight.parts.canonical_correlation import fit_canonical_correlation
 from matchlight.parts.canonical_start import POWER, start_canonically
 from matchlight.parts.layers import masked_mean, pooling_by
@@ -250,7 +250,6 @@ def ready(**more: Any) -> tuple[Any, Any]:
         {"similarity": "chamfer"},
         {"similarity": "mil"},
         {"similarity": "mp", "match_learned": True},
-        {"slot_norm": "batch"},
         {"padding": "official"},
         {"loss": "infonce"},
         {"loss": "rclog"},
@@ -272,22 +271,6 @@ def test_every_variant_trains_and_reaches_all_its_parameters(change: dict[str, A
     network.step(network.objective.total(network.objective(scores, embeddings, batch)))
     idle = [key for key, p in network.matcher.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not idle
-
-
-@torch.no_grad()
-def test_what_a_slot_says_of_every_item_is_taken_off_by_a_norm_over_items() -> None:
-    one = module(norm="batch").train()
-    found = one(torch.randn(16, 5, 6), None, None).extra["residual"]
-    assert_close(found.mean(0), torch.zeros(3, 8), atol=1e-5, rtol=0)
-    assert module()(torch.randn(16, 5, 6), None, None).extra["residual"].mean(0).norm(dim=-1).min() > 0.5
-
-
-@torch.no_grad()
-def test_slots_normalised_over_items_have_a_fixed_length_beside_the_whole() -> None:
-    one = module(norm="batch")
-    elements, whole = torch.randn(2, 3, 8), torch.randn(2, 8)
-    own = one.added(elements, whole) - F.normalize(one.whole_norm(whole), dim=-1)[:, None]
-    assert_close(own, BESIDE_WHOLE * F.normalize(elements, dim=-1))
 
 
 @torch.no_grad()
@@ -470,7 +453,7 @@ def mean_rank(inputs: Any, matcher: Any) -> float:
     return float((scores > own).sum(0).float().mean())
 
 
-@pytest.mark.parametrize("more", [{}, {"pooling": "gpo"}, {"pooling": "top", "slot_norm": "batch"}])
+@pytest.mark.parametrize("more", [{}, {"pooling": "gpo"}, {"pooling": "top"}])
 def test_canonical_projections_rank_pairs_better_before_the_first_step(bert: str, more: dict[str, Any]) -> None:
     begun = [before_the_first_step(bert, projections=how, **more) for how in ("canonical", "random")]
     canonical, drawn = (mean_rank(*one) for one in begun)
