@@ -23,15 +23,15 @@ OWN = ("loss", "epochs")  # what trust in pairs decides for itself
 SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name not in OWN}
 # what is pretrained moves slower than what begins at random
 SETS |= {"sentences": "minilm", "sentences_rate": 0.15, "drop_words": 0.1, "validate_every": 2}
-# projections begin where canonical correlation ends (where captions come pretrained)
-SETS |= {"projections": None, "rate": 1e-3, "dim": 512}
+# projections begin where canonical correlation ends (where captions come pretrained); sets are as near as their best pair
+SETS |= {"projections": None, "rate": 1e-3, "dim": 512, "similarity": "mil"}
 JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 # a vision transformer, begun --from a frozen run: heads that know what to ask for, trust in the pairs that is known
 TUNED_VIT: dict[str, Value] = {"finetune": True, "freeze_epochs": 0, "backbone_rate": 2.5, "layer_decay": 0.8}
 TUNED_VIT |= {"rate": 3e-4, "crop": 0.5, "epochs": 7}
 SMALL: dict[str, Value] = {name: value for name, value in SMALL_SETS.items() if name not in OWN}
-SMALL |= {"loss": "auto", "sentences": None, "epochs": 14}
+SMALL |= {"loss": "auto", "similarity": "smooth_chamfer", "sentences": None, "epochs": 14}
 
 
 @dataclass(frozen=True, kw_only=True)

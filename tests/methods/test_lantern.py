@@ -31,8 +31,9 @@ def test_it_is_sets_and_trust_with_a_pretrained_reader() -> None:
     settings = taken()
     assert settings["scorer"] == "dive" and settings["sentences"] == "minilm" and settings["peers"] == 2
     assert settings["sentences_rate"] < settings["slot_rate"]  # what is pretrained moves least
-    assert settings["dim"] == 512
+    assert (settings["dim"], settings["similarity"]) == (512, "mil")
     assert taken(device="cpu")["sentences"] is None  # two cores have no time for six layers
+    assert taken(device="cpu")["similarity"] == "smooth_chamfer"  # small sets of words learnt from the data gain by it
     assert settings["loss"] == taken(device="cpu")["loss"] == "auto"  # by the share of wrong pairs, not as dive's small
     assert taken(preset="tuned")["finetune"] and not settings["finetune"]
 
