@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matchlight.comparing.variants import Variant
 
 PROTOCOLS = ("auto", "recall", "five-fold", "labels")
+LONGEST = 48  # characters of a row's name while the table grows
 
 
 @dataclass(kw_only=True)
@@ -139,10 +140,8 @@ def _shower() -> Callable[[Results], None]:
     began = time.monotonic()
 
     def show(results: Results) -> None:
-        header, rows = wide(results)
-        for row in [header, *rows]:
-            words = (f"{entry:<24.24}" if k == 0 else f"{entry:>{_wide(header[k])}}" for k, entry in enumerate(row))
-            say("  ".join(words))
+        for line in as_lines(*wide(results)):
+            say(line)
         done, lost = len(results["cells"]), len(results["failed"])
         left = f", {lost} failed" if lost else ""
         say(f"{done} entries measured{left} after {time.monotonic() - began:.0f} s")
@@ -150,8 +149,21 @@ def _shower() -> Callable[[Results], None]:
     return show
 
 
-def _wide(heading: str) -> int:
-    return max(14, len(heading))
+def as_lines(header: list[str], rows: list[list[str]]) -> list[str]:
+    """The table as text: names as wide as the longest, columns as wide as their heading."""
+    names = [_short(row[0]) for row in (header, *rows)]
+    first = max(map(len, names))
+    columns = [max(14, len(heading)) for heading in header[1:]]
+    return [
+        "  ".join([f"{name:<{first}}", *(f"{entry:>{width}}" for entry, width in zip(row[1:], columns, strict=True))])
+        for name, row in zip(names, (header, *rows), strict=True)
+    ]
+
+
+def _short(name: str) -> str:
+    """A name without its middle where it is long: what tells two variants of a method apart stands at the end."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[: half - 2]} .. {name[2 - half :]}"
 
 
 def register(app: typer.Typer) -> None:

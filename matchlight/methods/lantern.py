@@ -23,8 +23,8 @@ OWN = ("loss", "epochs")  # what trust in pairs decides for itself
 SETS: dict[str, Value] = {name: value for name, value in DUAL.items() if name not in OWN}
 # what is pretrained moves slower than what begins at random
 SETS |= {"sentences": "minilm", "sentences_rate": 0.15, "drop_words": 0.1, "validate_every": 2}
-# projections begin where canonical correlation ends (where captions come pretrained); sets are as near as their best pair
-SETS |= {"projections": None, "rate": 1e-3, "dim": 512, "similarity": "mil"}
+# projections begin where canonical correlation ends (where captions come pretrained)
+SETS |= {"projections": None, "rate": 1e-3, "dim": 512, "similarity": "mil"}  # mil: sets are as near as their best pair
 JOINT_SETS: dict[str, Value] = {**COSINES, "sets": 4, "validate_every": 2}
 TUNED: dict[str, Value] = {"finetune": True, "backbone_rate": 0.3, "freeze_epochs": 0, "epochs": 14}
 # a vision transformer, begun --from a frozen run: heads that know what to ask for, trust in the pairs that is known

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from matchlight.cli import main
+from matchlight.cli.compare import LONGEST, as_lines
 from matchlight.comparing import grid as module
 from matchlight.comparing.curves import Line, Panel, draw, ticks
 from matchlight.comparing.grid import Settings, compare, failures
@@ -223,6 +224,16 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 
 
 # ---- the table and the curves ----------------------------------------------------------------------------------------
+
+
+def test_rows_of_the_growing_table_are_told_apart_however_long_their_names_are() -> None:
+    begin = "lantern " + "name=value " * 8
+    names = ["ncr+", f"{begin}slots=1", f"{begin}slots=2"]
+    header, *rows = as_lines(["method", "rsum"], [[name, "12.5"] for name in names])
+    assert len({len(line) for line in (header, *rows)}) == 1 and len(header) == LONGEST + 2 + 14
+    assert rows[0].split() == ["ncr+", "12.5"]
+    assert rows[1].split()[0] == "lantern" and rows[1].split()[-2:] == ["slots=1", "12.5"]
+    assert rows[1] != rows[2]
 
 
 def test_seeds_are_averaged_by_hand() -> None:
